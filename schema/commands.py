@@ -1,0 +1,434 @@
+"""Commands: what is asked, in the imperative. A command may be refused.
+
+Grouped by the topic that carries them. `reply_to` is the partition of `replies` of the api instance
+that waits, or None when nobody does. Durations travel in messages, deadlines never do.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from schema.failures import FailureClass
+from schema.ids import (
+    AccountId,
+    ChargeId,
+    CommandId,
+    IncarnationId,
+    MaterialId,
+    PoolId,
+    ReservationId,
+    RunnerId,
+    TaskId,
+    TenantId,
+    TraceId,
+    UserId,
+)
+from schema.message import Message, Micros, Milliseconds, Parameters, Part, Token
+from schema.policy import Policy, Price
+from schema.words import CancelCause, Lane, LossCause, Scene
+
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=10**13)]
+
+
+class Command(Message):
+    """What every command carries."""
+
+    command_id: CommandId
+
+
+class Origin(Part):
+    """Whose task this is and what was asked: fixed at the door, carried unchanged to the runner."""
+
+    user_id: UserId
+    tenant_id: TenantId
+    account_id: AccountId
+    scene: Scene
+    tier: str
+    fingerprint: str
+    """Digest of the client's body, so that a retry can be told from a conflicting reuse."""
+    parameters: Parameters = {}
+    material_ids: tuple[MaterialId, ...] = ()
+    trace_id: TraceId = TraceId("")
+    private: bytes | None = None
+    """Sealed for `user_id`: title, prompt. No rule reads it."""
+
+
+# --- submissions.<lane> and quota-commands ------------------------------------------------------
+
+
+class SubmitTask(Command, tag="task.submit.v1"):
+    task_id: TaskId
+    origin: Origin
+    card_seconds_claimed: float | None = None
+    """What the caller's input would take by its own words (for the estimate); None: the maximum."""
+    reply_to: int | None = None
+
+
+class RetryTask(Command, tag="task.retry.v1"):
+    """A manual retry of a FAILED task: reserve anew, then ask the task (`RequeueTask`)."""
+
+    task_id: TaskId
+    user_id: UserId
+    tenant_id: TenantId
+    account_id: AccountId
+    scene: Scene
+    tier: str
+    reply_to: int | None = None
+
+
+class CommitReservation(Command, tag="quota.commit.v1"):
+    account_id: AccountId
+    reservation_id: ReservationId
+    amount_micros: Micros
+    """At most what is reserved is charged; the rest is released."""
+
+
+class ReleaseReservation(Command, tag="quota.release.v1"):
+    account_id: AccountId
+    reservation_id: ReservationId
+    ran: bool
+    """Whether an attempt ever ran: only if not, the day's count is returned."""
+
+
+class RefundCharge(Command, tag="quota.refund.v1"):
+    account_id: AccountId
+    charge_id: ChargeId
+    amount_micros: Micros
+    reason: str
+    who: str
+
+
+class TopUpQuota(Command, tag="quota.top_up.v1"):
+    account_id: AccountId
+    user_id: UserId | None = None
+    """None: the tenant's contract is topped up."""
+    scene: Scene
+    amount_micros: Micros
+    who: str
+    why: str
+    reply_to: int | None = None
+
+
+class PublishPolicy(Command, tag="policy.publish.v1"):
+    """Sent to every partition of quota-commands and of pool-commands."""
+
+    policy: Policy
+    who: str = ""
+    why: str = ""
+    reply_to: int | None = None
+
+
+class ReleaseKey(Command, tag="key.release.v1"):
+    """Lets the commands parked behind a quarantined key go on, in order. Any command topic."""
+
+    key: str
+    who: str
+    why: str
+
+
+# --- task-commands ------------------------------------------------------------------------------
+
+
+class CreateTask(Command, tag="task.create.v1"):
+    task_id: TaskId
+    origin: Origin
+    pool_id: PoolId
+    lane: Lane
+    price: Price
+    policy_version: int
+    reservation_id: ReservationId
+    reserved_micros: Micros
+    run_limit_seconds: int
+    created_wait_seconds: int
+
+
+class RequeueTask(Command, tag="task.requeue.v1"):
+    task_id: TaskId
+    user_id: UserId
+    tenant_id: TenantId
+    account_id: AccountId
+    price: Price
+    policy_version: int
+    reservation_id: ReservationId
+    reserved_micros: Micros
+    reply_to: int | None = None
+
+
+class ConfirmMaterial(Command, tag="task.confirm_material.v1"):
+    task_id: TaskId
+    material_id: MaterialId
+
+
+class RejectMaterial(Command, tag="task.reject_material.v1"):
+    task_id: TaskId
+    material_id: MaterialId
+    reason: str
+
+
+class StartAttempt(Command, tag="task.start.v1"):
+    """The pool's proposal. The task grants only from QUEUED and only the next token."""
+
+    task_id: TaskId
+    token: Token
+    pool_id: PoolId
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+    lease_seconds: int
+
+
+class LoseAttempt(Command, tag="task.lose.v1"):
+    task_id: TaskId
+    token: Token
+    cause: LossCause
+
+
+class AttemptYielded(Command, tag="task.yield.v1"):
+    """The runner gives an attempt back (drain, preemption), with the name of its checkpoint."""
+
+    task_id: TaskId
+    token: Token
+    cause: LossCause
+    checkpoint: str = ""
+    card_ms: Milliseconds = 0
+
+
+class ReportMilestone(Command, tag="task.milestone.v1"):
+    task_id: TaskId
+    token: Token
+    percent: int
+
+
+class StoreAttempt(Command, tag="task.store.v1"):
+    """The work is done, its files are being stored: the slot is free, the run limit is off."""
+
+    task_id: TaskId
+    token: Token
+    card_ms: Milliseconds
+
+
+class ResultFile(Part):
+    """A stored object of a result. The object key holds task and token (see `schema.objects`)."""
+
+    name: str
+    object_key: str
+    content_type: str
+    size: Bytes
+    sha256: str
+
+
+class FinishAttempt(Command, tag="task.finish.v1"):
+    task_id: TaskId
+    token: Token
+    files: tuple[ResultFile, ...] = ()
+    facts: Parameters = {}
+    """What the pipeline tells of its result (keep list, sizes); opaque to the rules."""
+    card_ms: Milliseconds
+
+
+class FailAttempt(Command, tag="task.fail.v1"):
+    task_id: TaskId
+    token: Token
+    failure: FailureClass
+    message: str = ""
+    card_ms: Milliseconds = 0
+
+
+class CancelTask(Command, tag="task.cancel.v1"):
+    task_id: TaskId
+    user_id: UserId
+    tenant_id: TenantId
+    cause: CancelCause = CancelCause.USER
+    reply_to: int | None = None
+
+
+class ExpireTask(Command, tag="task.expire.v1"):
+    """The pool's queue TTL has passed for the wait that began with this token's predecessor."""
+
+    task_id: TaskId
+    token: Token
+    """The last token dispatched when the task was enqueued (0: none)."""
+
+
+# --- pool-commands ------------------------------------------------------------------------------
+
+
+class EnqueueTask(Command, tag="pool.enqueue.v1"):
+    """Never refused. `token` is the last token dispatched; the next start has token + 1."""
+
+    pool_id: PoolId
+    task_id: TaskId
+    token: Token
+    lane: Lane
+    account_id: AccountId
+    scene: Scene
+
+
+class DequeueTask(Command, tag="pool.dequeue.v1"):
+    pool_id: PoolId
+    task_id: TaskId
+    token: Token
+
+
+class GrantAttempt(Command, tag="pool.grant.v1"):
+    pool_id: PoolId
+    task_id: TaskId
+    token: Token
+
+
+class RefuseAttempt(Command, tag="pool.refuse.v1"):
+    pool_id: PoolId
+    task_id: TaskId
+    token: Token
+    reason: str
+
+
+class EndAttempt(Command, tag="pool.end.v1"):
+    """The task says that this token is over; the slot stays taken until the runner frees it."""
+
+    pool_id: PoolId
+    task_id: TaskId
+    token: Token
+
+
+class RegisterRunner(Command, tag="pool.register_runner.v1"):
+    pool_id: PoolId
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+    slots: int
+
+
+class HeldAttempt(Part):
+    task_id: TaskId
+    token: Token
+
+
+class BeatRunner(Command, tag="pool.beat.v1"):
+    """Sign of life each `beat_seconds`; answered in the inbox with the attempts that stay held."""
+
+    pool_id: PoolId
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+    beat: int
+    held: tuple[HeldAttempt, ...] = ()
+
+
+class AcceptAttempt(Command, tag="pool.accept.v1"):
+    pool_id: PoolId
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+    task_id: TaskId
+    token: Token
+
+
+class FreeSlot(Command, tag="pool.free.v1"):
+    """From the runner, once the attempt's process group is gone (or its worker is clean again)."""
+
+    pool_id: PoolId
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+    task_id: TaskId
+    token: Token
+
+
+class DrainRunner(Command, tag="pool.drain_runner.v1"):
+    """The runner takes nothing new; it goes when what it holds is done or given back."""
+
+    pool_id: PoolId
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+
+
+class PauseLane(Command, tag="pool.pause_lane.v1"):
+    pool_id: PoolId
+    lane: Lane
+    who: str
+    why: str
+    reply_to: int | None = None
+
+
+class ResumeLane(Command, tag="pool.resume_lane.v1"):
+    pool_id: PoolId
+    lane: Lane
+    who: str
+    why: str
+    reply_to: int | None = None
+
+
+# --- material-commands --------------------------------------------------------------------------
+
+
+class RegisterMaterial(Command, tag="material.register.v1"):
+    material_id: MaterialId
+    user_id: UserId
+    tenant_id: TenantId
+    content_type: str
+    size: Bytes
+    sha256: str
+    private: bytes | None = None
+    reply_to: int | None = None
+
+
+class CompleteMaterial(Command, tag="material.complete.v1"):
+    """The object is stored; `size` and `sha256` are what the store says it is."""
+
+    material_id: MaterialId
+    user_id: UserId
+    tenant_id: TenantId
+    size: Bytes
+    sha256: str
+    reply_to: int | None = None
+
+
+class AttachMaterial(Command, tag="material.attach.v1"):
+    """A task needs this material: answered by ConfirmMaterial or RejectMaterial once known."""
+
+    material_id: MaterialId
+    task_id: TaskId
+    user_id: UserId
+    tenant_id: TenantId
+
+
+QuotaCommand = (
+    SubmitTask
+    | RetryTask
+    | CommitReservation
+    | ReleaseReservation
+    | RefundCharge
+    | TopUpQuota
+    | PublishPolicy
+    | ReleaseKey
+)
+TaskCommand = (
+    CreateTask
+    | RequeueTask
+    | ConfirmMaterial
+    | RejectMaterial
+    | StartAttempt
+    | LoseAttempt
+    | AttemptYielded
+    | ReportMilestone
+    | StoreAttempt
+    | FinishAttempt
+    | FailAttempt
+    | CancelTask
+    | ExpireTask
+    | ReleaseKey
+)
+PoolCommand = (
+    EnqueueTask
+    | DequeueTask
+    | GrantAttempt
+    | RefuseAttempt
+    | EndAttempt
+    | RegisterRunner
+    | BeatRunner
+    | AcceptAttempt
+    | FreeSlot
+    | DrainRunner
+    | PauseLane
+    | ResumeLane
+    | PublishPolicy
+    | ReleaseKey
+)
+MaterialCommand = RegisterMaterial | CompleteMaterial | AttachMaterial | ReleaseKey
+AnyCommand = QuotaCommand | TaskCommand | PoolCommand | MaterialCommand

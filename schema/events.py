@@ -1,0 +1,423 @@
+"""Events: facts, in the past tense. An event is never edited, only superseded by a new version.
+
+The tag is the name on the wire. It is chosen once, by hand; renaming the class is free, renaming
+the tag is a new event. Every event of a key has a `seq`, one more than the one before: the key is
+the task, the account, the pool, the material, or (for a policy) the partition.
+"""
+
+from schema.commands import Bytes, HeldAttempt, Origin, ResultFile
+from schema.failures import FailureClass
+from schema.ids import (
+    AccountId,
+    ChargeId,
+    EventId,
+    IncarnationId,
+    MaterialId,
+    PoolId,
+    ReservationId,
+    RunnerId,
+    TaskId,
+    TenantId,
+    UserId,
+)
+from schema.message import (
+    Instant,
+    Message,
+    Micros,
+    Milliseconds,
+    Parameters,
+    Part,
+    Seq,
+    Token,
+)
+from schema.policy import Policy, Price
+from schema.words import CancelCause, Lane, LossCause, Scene
+
+
+class Event(Message):
+    """What every event carries."""
+
+    event_id: EventId
+    seq: Seq
+    at: Instant
+    """Log time: of the command that led here, never a clock of ours."""
+
+
+# --- quota-events, key: account -----------------------------------------------------------------
+
+
+class Window(Part):
+    """A half-open span of time, [start, end), computed once from the policy's zone."""
+
+    start: Instant
+    end: Instant
+
+
+class OfAccount(Event):
+    account_id: AccountId
+
+
+class QuotaReserved(OfAccount, tag="quota.reserved.v1"):
+    reservation_id: ReservationId
+    task_id: TaskId
+    user_id: UserId
+    scene: Scene
+    fingerprint: str
+    amount_micros: Micros
+    month: Window
+    day: Window
+    minute: Window
+    limit_micros: Micros
+    """The user's limit of this month in this scene, top-ups included, that was held against it."""
+    contract_micros: Micros | None = None
+    """The tenant's limit, top-ups included; None: no tenant, or no contract limit."""
+    policy_version: int
+
+
+class QuotaCommitted(OfAccount, tag="quota.committed.v1"):
+    """The reservation is resolved: `amount_micros` is spent, `released_micros` is free again."""
+
+    reservation_id: ReservationId
+    charge_id: ChargeId
+    task_id: TaskId
+    user_id: UserId
+    scene: Scene
+    amount_micros: Micros
+    released_micros: Micros
+    month_start: Instant
+
+
+class QuotaReleased(OfAccount, tag="quota.released.v1"):
+    reservation_id: ReservationId
+    task_id: TaskId
+    user_id: UserId
+    scene: Scene
+    amount_micros: Micros
+    month_start: Instant
+    day_returned: bool
+
+
+class ChargeRefunded(OfAccount, tag="quota.refunded.v1"):
+    charge_id: ChargeId
+    user_id: UserId
+    scene: Scene
+    amount_micros: Micros
+    month_start: Instant
+    reason: str
+    who: str
+
+
+class QuotaToppedUp(OfAccount, tag="quota.topped_up.v1"):
+    """`user_id` None: the tenant's contract of that month."""
+
+    user_id: UserId | None = None
+    scene: Scene
+    amount_micros: Micros
+    month: Window
+    who: str
+    why: str
+
+
+class PolicyAdopted(Event, tag="policy.adopted.v1"):
+    """A partition goes by this policy from here on. Key: the partition (`seq` of its own)."""
+
+    policy: Policy
+    who: str
+    why: str
+
+
+# --- task-events, key: task ---------------------------------------------------------------------
+
+
+class OfTask(Event):
+    task_id: TaskId
+    user_id: UserId
+
+
+class TaskCreated(OfTask, tag="task.created.v1"):
+    origin: Origin
+    pool_id: PoolId
+    lane: Lane
+    price: Price
+    policy_version: int
+    reservation_id: ReservationId
+    reserved_micros: Micros
+    run_limit_seconds: int
+    created_wait_seconds: int
+
+
+class TaskMaterialConfirmed(OfTask, tag="task.material_confirmed.v1"):
+    """One of several materials is there; the last one leads to TaskQueued."""
+
+    material_id: MaterialId
+
+
+class TaskQueued(OfTask, tag="task.queued.v1"):
+    """CREATED -> QUEUED: everything that it needs is there. Also told when a retry delay is over:
+    the task was QUEUED by status all the while, and waits at its pool from here on.
+    """
+
+    pool_id: PoolId
+    lane: Lane
+
+
+class TaskStarted(OfTask, tag="task.started.v1"):
+    token: Token
+    pool_id: PoolId
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+    lease_seconds: int
+
+
+class TaskProgressed(OfTask, tag="task.progressed.v1"):
+    token: Token
+    percent: int
+
+
+class TaskStoring(OfTask, tag="task.storing.v1"):
+    """Still RUNNING: the work is done, the result is being stored."""
+
+    token: Token
+    card_ms: Milliseconds
+
+
+class TaskRequeued(OfTask, tag="task.requeued.v1"):
+    """RUNNING -> QUEUED. Exactly one of `loss` and `failure` is set."""
+
+    token: Token
+    loss: LossCause | None = None
+    failure: FailureClass | None = None
+    message: str = ""
+    counted: bool
+    """Whether it burnt a retry of the task."""
+    delay_ms: Milliseconds
+    checkpoint: str = ""
+    card_ms: Milliseconds = 0
+
+
+class TaskSucceeded(OfTask, tag="task.succeeded.v1"):
+    token: Token
+    files: tuple[ResultFile, ...] = ()
+    facts: Parameters = {}
+    card_ms: Milliseconds
+    charge_micros: Micros
+
+
+class TaskFailed(OfTask, tag="task.failed.v1"):
+    token: Token
+    failure: FailureClass
+    last_failure: FailureClass | None = None
+    """What the last attempt said, where `failure` is RETRIES_SPENT."""
+    loss: LossCause | None = None
+    """What took the last attempt, where that was no failure of its own."""
+    message: str = ""
+    card_ms: Milliseconds = 0
+
+
+class TaskCanceled(OfTask, tag="task.canceled.v1"):
+    cause: CancelCause
+    token: Token
+    """The attempt that was running, or the last one; 0: none ever started."""
+    charge_micros: Micros
+    reason: str = ""
+
+
+class TaskExpired(OfTask, tag="task.expired.v1"):
+    token: Token
+
+
+class TaskRetried(OfTask, tag="task.retried.v1"):
+    """FAILED -> QUEUED by hand, on a new reservation; retries start anew, tokens go on."""
+
+    price: Price
+    policy_version: int
+    reservation_id: ReservationId
+    reserved_micros: Micros
+
+
+# --- pool-events, key: pool ---------------------------------------------------------------------
+
+
+class OfPool(Event):
+    pool_id: PoolId
+
+
+class TaskEnqueued(OfPool, tag="pool.enqueued.v1"):
+    task_id: TaskId
+    token: Token
+    lane: Lane
+    account_id: AccountId
+    scene: Scene
+
+
+class TaskDequeued(OfPool, tag="pool.dequeued.v1"):
+    """It waits here no more: canceled, or its TTL passed (then the task is told to expire)."""
+
+    task_id: TaskId
+    token: Token
+    expired: bool = False
+
+
+class SlotProposed(OfPool, tag="pool.proposed.v1"):
+    """A free slot is held for a waiting task; the task is asked to start."""
+
+    task_id: TaskId
+    token: Token
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+
+
+class SlotGranted(OfPool, tag="pool.granted.v1"):
+    task_id: TaskId
+    token: Token
+
+
+class SlotRefused(OfPool, tag="pool.refused.v1"):
+    """The task did not start; the slot is free again."""
+
+    task_id: TaskId
+    token: Token
+    reason: str
+
+
+class AttemptAccepted(OfPool, tag="pool.accepted.v1"):
+    task_id: TaskId
+    token: Token
+
+
+class AttemptOver(OfPool, tag="pool.over.v1"):
+    """The task says that the token is over; the slot waits for its runner to free it."""
+
+    task_id: TaskId
+    token: Token
+
+
+class SlotFreed(OfPool, tag="pool.freed.v1"):
+    task_id: TaskId
+    token: Token
+    runner_id: RunnerId
+
+
+class SlotLost(OfPool, tag="pool.lost.v1"):
+    """The pool gives an attempt up; the task is told (`LoseAttempt`)."""
+
+    task_id: TaskId
+    token: Token
+    runner_id: RunnerId
+    cause: LossCause
+
+
+class RunnerRegistered(OfPool, tag="pool.runner_registered.v1"):
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+    slots: int
+
+
+class RunnerDraining(OfPool, tag="pool.runner_draining.v1"):
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+
+
+class RunnerGone(OfPool, tag="pool.runner_gone.v1"):
+    """Its lease ended, it drained to the end, or a newer incarnation took its place."""
+
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+
+
+class LeaseExtended(Part):
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+    beat: int
+    missing: tuple[HeldAttempt, ...] = ()
+    """What the pool counts on and this beat did not list; lost when the next lacks it too."""
+
+
+class LeasesExtended(OfPool, tag="pool.leases_extended.v1"):
+    """The beats that were answered, several runners in one event where they came together."""
+
+    runners: tuple[LeaseExtended, ...]
+
+
+class LanePaused(OfPool, tag="pool.lane_paused.v1"):
+    lane: Lane
+    who: str
+    why: str
+
+
+class LaneResumed(OfPool, tag="pool.lane_resumed.v1"):
+    lane: Lane
+    who: str
+    why: str
+    stood_ms: Milliseconds
+    """How long the lane's TTLs stood still."""
+
+
+# --- material-events, key: material -------------------------------------------------------------
+
+
+class OfMaterial(Event):
+    material_id: MaterialId
+    user_id: UserId
+
+
+class MaterialRegistered(OfMaterial, tag="material.registered.v1"):
+    tenant_id: TenantId
+    content_type: str
+    size: Bytes
+    sha256: str
+    private: bytes | None = None
+
+
+class MaterialReady(OfMaterial, tag="material.ready.v1"):
+    size: Bytes
+    sha256: str
+
+
+class MaterialRefused(OfMaterial, tag="material.refused.v1"):
+    reason: str
+
+
+class MaterialAttached(OfMaterial, tag="material.attached.v1"):
+    """A task waits for this material (or uses it, if it is ready)."""
+
+    task_id: TaskId
+
+
+QuotaEvent = (
+    QuotaReserved | QuotaCommitted | QuotaReleased | ChargeRefunded | QuotaToppedUp | PolicyAdopted
+)
+TaskEvent = (
+    TaskCreated
+    | TaskMaterialConfirmed
+    | TaskQueued
+    | TaskStarted
+    | TaskProgressed
+    | TaskStoring
+    | TaskRequeued
+    | TaskSucceeded
+    | TaskFailed
+    | TaskCanceled
+    | TaskExpired
+    | TaskRetried
+)
+PoolEvent = (
+    TaskEnqueued
+    | TaskDequeued
+    | SlotProposed
+    | SlotGranted
+    | SlotRefused
+    | AttemptAccepted
+    | AttemptOver
+    | SlotFreed
+    | SlotLost
+    | RunnerRegistered
+    | RunnerDraining
+    | RunnerGone
+    | LeasesExtended
+    | LanePaused
+    | LaneResumed
+    | PolicyAdopted
+)
+MaterialEvent = MaterialRegistered | MaterialReady | MaterialRefused | MaterialAttached
+AnyEvent = QuotaEvent | TaskEvent | PoolEvent | MaterialEvent

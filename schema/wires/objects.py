@@ -1,0 +1,226 @@
+"""The object store's wires: S3 by aiobotocore, and the addresses that callers are handed.
+
+Names of objects are made in `schema.objects`. Digests are sha256 of the bytes as they pass, in hex;
+an object that we write carries its own as metadata.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+
+import aiobotocore.session
+from aiobotocore.config import AioConfig
+from botocore.exceptions import BotoCoreError, ClientError
+
+from schema.settings import Objects
+
+CHUNK_BYTES: Final = 1 << 20
+_MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound"})
+Untyped = Any
+"""A client of aiobotocore, which is made of its service description at run time."""
+
+
+class ObjectStoreUnavailableError(Exception):
+    """The store did not do it, or did not answer in time; try again later."""
+
+
+class ObjectMissingError(LookupError):
+    """There is no object of that name."""
+
+
+class StoredObject(NamedTuple):
+    """What the store has under a name."""
+
+    key: str
+    size: int
+    etag: str
+    content_type: str
+    sha256: str
+    """As its writer said; empty where a caller uploaded it (then read it: `digest`)."""
+
+
+class ObjectStore:
+    """One bucket."""
+
+    def __init__(self, objects: Objects, *, timeout_seconds: float = 10) -> None:
+        self._settings = objects
+        self._timeout = timeout_seconds
+        self._stack = AsyncExitStack()
+        self._client: Untyped = None
+        self._signer: Untyped = None
+        """A client that knows the public address; it signs and never connects."""
+
+    @property
+    def bucket(self) -> str:
+        """The name of the bucket."""
+        return self._settings.bucket
+
+    async def start(self) -> None:
+        """Make the clients; connects to nothing yet."""
+        inside = self._settings.endpoint
+        outside = self._settings.public_endpoint or inside
+        self._client = await self._make_client(inside)
+        self._signer = self._client if outside == inside else await self._make_client(outside)
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        await self._stack.aclose()
+        self._client = self._signer = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def _make_client(self, endpoint: str) -> Untyped:
+        session: Untyped = aiobotocore.session.get_session()
+        return await self._stack.enter_async_context(
+            session.create_client(
+                "s3",
+                endpoint_url=endpoint,
+                region_name=self._settings.region,
+                aws_access_key_id=self._settings.access_key,
+                aws_secret_access_key=self._settings.secret_key,
+                config=AioConfig(
+                    signature_version="s3v4",
+                    s3={"addressing_style": "path"},
+                    connect_timeout=self._timeout,
+                    read_timeout=self._timeout,
+                    retries={"max_attempts": 2, "mode": "standard"},
+                    # Trailing checksums of newer clients are not understood by every store.
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
+                ),
+            )
+        )
+
+    async def ensure_bucket(self) -> None:
+        """Make the bucket if it is missing; safe to call from several processes."""
+        try:
+            await self._call("head_bucket")
+        except ObjectMissingError:
+            try:
+                await self._call("create_bucket")
+            except ObjectStoreUnavailableError:
+                await self._call("head_bucket")  # somebody else made it, or it is truly away
+
+    async def put(self, key: str, data: bytes, *, content_type: str) -> StoredObject:
+        """Store bytes."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        return await self._put(key, data, len(data), sha256, content_type)
+
+    async def put_file(self, key: str, path: Path, *, content_type: str) -> StoredObject:
+        """Store a file, streamed (at most 5 GB)."""
+        size, sha256 = await asyncio.to_thread(_digest_file, path)
+        with path.open("rb") as file:
+            return await self._put(key, file, size, sha256, content_type)
+
+    async def _put(
+        self, key: str, body: Untyped, size: int, sha256: str, content_type: str
+    ) -> StoredObject:
+        answer = await self._call(
+            "put_object",
+            Key=key,
+            Body=body,
+            ContentLength=size,
+            ContentType=content_type,
+            Metadata={"sha256": sha256},
+        )
+        return StoredObject(key, size, _etag(answer), content_type, sha256)
+
+    async def head(self, key: str) -> StoredObject | None:
+        """What stands under a name, or None."""
+        try:
+            answer = await self._call("head_object", Key=key)
+        except ObjectMissingError:
+            return None
+        return StoredObject(
+            key,
+            int(answer["ContentLength"]),
+            _etag(answer),
+            str(answer.get("ContentType", "")),
+            str(answer.get("Metadata", {}).get("sha256", "")),
+        )
+
+    async def get(self, key: str) -> bytes:
+        """The bytes of a (small) object; raises ObjectMissingError."""
+        return b"".join([chunk async for chunk in self.stream(key)])
+
+    async def get_file(self, key: str, path: Path) -> tuple[int, str]:
+        """Fetch an object into a file; its size and sha256. Raises ObjectMissingError."""
+        digest, size = hashlib.sha256(), 0
+        with path.open("wb") as file:
+            async for chunk in self.stream(key):
+                file.write(chunk)
+                digest.update(chunk)
+                size += len(chunk)
+        return size, digest.hexdigest()
+
+    async def digest(self, key: str) -> tuple[int, str]:
+        """Size and sha256 of an object as it is read; raises ObjectMissingError."""
+        digest, size = hashlib.sha256(), 0
+        async for chunk in self.stream(key):
+            digest.update(chunk)
+            size += len(chunk)
+        return size, digest.hexdigest()
+
+    async def stream(self, key: str) -> AsyncIterator[bytes]:
+        """The object in chunks; raises ObjectMissingError."""
+        answer = await self._call("get_object", Key=key)
+        try:
+            async with answer["Body"] as body:
+                async for chunk in body.iter_chunks(CHUNK_BYTES):
+                    yield chunk
+        except (BotoCoreError, OSError, TimeoutError) as error:
+            raise ObjectStoreUnavailableError(f"get_object {key}: {error!r}") from error
+
+    async def delete(self, key: str) -> None:
+        """Forget an object; one that is not there is no error."""
+        await self._call("delete_object", Key=key)
+
+    async def presigned_put(
+        self, key: str, *, content_type: str, size: int, seconds: int = 3600
+    ) -> str:
+        """An address to which exactly `size` bytes of that type may be PUT, for so long."""
+        return await self._sign(
+            "put_object", seconds, Key=key, ContentType=content_type, ContentLength=size
+        )
+
+    async def presigned_get(self, key: str, *, seconds: int = 3600, filename: str = "") -> str:
+        """An address from which the object may be fetched, for so long."""
+        more = (
+            {"ResponseContentDisposition": f'attachment; filename="{filename}"'} if filename else {}
+        )
+        return await self._sign("get_object", seconds, Key=key, **more)
+
+    async def _sign(self, operation: str, seconds: int, **parameters: Untyped) -> str:
+        address: str = await self._signer.generate_presigned_url(
+            operation, Params={"Bucket": self.bucket, **parameters}, ExpiresIn=seconds
+        )
+        return address
+
+    async def _call(self, operation: str, **parameters: Untyped) -> Untyped:
+        try:
+            return await getattr(self._client, operation)(Bucket=self.bucket, **parameters)
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            if code in _MISSING or code == "NoSuchBucket":
+                raise ObjectMissingError(f"{operation} {parameters.get('Key', '')}") from error
+            raise ObjectStoreUnavailableError(f"{operation}: {error}") from error
+        except (BotoCoreError, OSError, TimeoutError) as error:
+            raise ObjectStoreUnavailableError(f"{operation}: {error!r}") from error
+
+
+def _etag(answer: Untyped) -> str:
+    return str(answer.get("ETag", "")).strip('"')
+
+
+def _digest_file(path: Path) -> tuple[int, str]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return file.tell(), digest.hexdigest()
