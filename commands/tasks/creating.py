@@ -1,0 +1,172 @@
+"""From nothing to the queue: a task is created, waits for its material, and goes to its pool."""
+
+from typing import assert_never
+
+from commands.decider import Decision
+from commands.tasks import follow_ups as f
+from commands.tasks.ending import canceled
+from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
+from commands.tasks.states import (
+    Absent,
+    Canceled,
+    Created,
+    Delayed,
+    Expired,
+    Failed,
+    Queued,
+    Running,
+    Storing,
+    Succeeded,
+    TaskState,
+)
+from schema import commands as c
+from schema import events as e
+from schema.refusals import Refusal
+from schema.words import CancelCause
+
+
+def create(state: TaskState, command: c.CreateTask, asked: Asked) -> TaskDecision:
+    """A task that is there already, even one that counts as absent, is never created again.
+
+    Its history begins at `seq` 1 only once, and whoever asks again is told of it by the read model.
+    A reservation that this task does not take goes back.
+    """
+    match state:
+        case Absent():
+            return _create(command, asked)
+        case (
+            Created()
+            | Queued()
+            | Delayed()
+            | Running()
+            | Storing()
+            | Succeeded()
+            | Failed()
+            | Canceled()
+            | Expired()
+        ):
+            if command.reservation_id in state.taken:
+                return NOTHING
+            back = f.release(asked, command.origin.account_id, command.reservation_id, ran=False)
+            reason = Refusal.IDEMPOTENCY_CONFLICT
+            return Decision(orders=(back,), refusal=f.refusal(state, command, asked, reason))
+        case _:
+            assert_never(state)
+
+
+def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
+    origin = command.origin
+    created = e.TaskCreated(
+        event_id=asked.event_id(),
+        seq=1,
+        at=asked.now.at,
+        task_id=asked.task_id,
+        user_id=origin.user_id,
+        origin=origin,
+        pool_id=command.pool_id,
+        lane=command.lane,
+        price=command.price,
+        policy_version=command.policy_version,
+        reservation_id=command.reservation_id,
+        reserved_micros=command.reserved_micros,
+        run_limit_seconds=command.run_limit_seconds,
+        created_wait_seconds=command.created_wait_seconds,
+    )
+    if origin.material_ids:
+        attached = (
+            c.AttachMaterial(
+                command_id=asked.order_id(f"m{number}"),
+                material_id=material_id,
+                task_id=asked.task_id,
+                user_id=origin.user_id,
+                tenant_id=origin.tenant_id,
+            )
+            for number, material_id in enumerate(dict.fromkeys(origin.material_ids))
+        )
+        return Decision((created,), tuple(attached))
+    queued = e.TaskQueued(
+        event_id=asked.event_id(1),
+        seq=2,
+        at=asked.now.at,
+        task_id=asked.task_id,
+        user_id=origin.user_id,
+        pool_id=command.pool_id,
+        lane=command.lane,
+    )
+    order = c.EnqueueTask(
+        command_id=asked.order_id("e", 1),
+        pool_id=command.pool_id,
+        task_id=asked.task_id,
+        token=0,
+        lane=command.lane,
+        account_id=origin.account_id,
+        scene=origin.scene,
+    )
+    return Decision((created, queued), (order,))
+
+
+def confirm_material(state: TaskState, command: c.ConfirmMaterial, asked: Asked) -> TaskDecision:
+    """One of its materials is there; with the last one the task goes to its pool."""
+    match state:
+        case Created() if command.material_id in state.missing:
+            if len(state.missing) == 1:
+                return queue(state, asked)
+            return Decision(
+                (
+                    e.TaskMaterialConfirmed(
+                        event_id=asked.event_id(),
+                        seq=state.seq + 1,
+                        at=asked.now.at,
+                        task_id=asked.task_id,
+                        user_id=state.spec.user_id,
+                        material_id=command.material_id,
+                    ),
+                )
+            )
+        case Created() | Queued() | Delayed() | Running() | Storing() | Failed():
+            if command.material_id in state.spec.material_ids:
+                return NOTHING
+            reason = Refusal.MATERIAL_UNKNOWN
+        case Absent():
+            reason = Refusal.TASK_UNKNOWN
+        case Succeeded() | Canceled() | Expired():
+            reason = Refusal.TASK_ENDED
+        case _:
+            assert_never(state)
+    return f.refuse(state, command, asked, reason)
+
+
+def queue(state: Created | Delayed, asked: Asked) -> TaskDecision:
+    """It waits for nothing any more but a slot."""
+    spec = state.spec
+    queued = e.TaskQueued(
+        event_id=asked.event_id(),
+        seq=state.seq + 1,
+        at=asked.now.at,
+        task_id=asked.task_id,
+        user_id=spec.user_id,
+        pool_id=spec.pool_id,
+        lane=spec.lane,
+    )
+    return Decision((queued,), (f.enqueue(asked, spec, state.course.token, 0),))
+
+
+def reject_material(state: TaskState, command: c.RejectMaterial, asked: Asked) -> TaskDecision:
+    """Without its material it cannot be made: canceled by the system, with its quota back."""
+    match state:
+        case Created():
+            if command.material_id in state.spec.material_ids:
+                cause = CancelCause.MATERIAL_REFUSED
+                return canceled(state, asked, cause, reason=command.reason)
+            reason = Refusal.MATERIAL_UNKNOWN
+        case Canceled() if state.cause is CancelCause.MATERIAL_REFUSED:
+            return NOTHING
+        case Absent():
+            reason = Refusal.TASK_UNKNOWN
+        case Queued() | Delayed() | Running() | Storing():
+            reason = Refusal.TASK_NOT_CREATED
+        case Succeeded() | Failed() | Canceled() | Expired():
+            reason = Refusal.TASK_ENDED
+        case _:
+            assert_never(state)
+    return f.refuse(state, command, asked, reason)

@@ -1,0 +1,133 @@
+"""Ends before the end: canceled by somebody, or expired after waiting too long."""
+
+from typing import assert_never
+
+from commands.decider import Decision
+from commands.pricing import cancel_charge_micros
+from commands.tasks import follow_ups as f
+from commands.tasks.evolving import log_ms
+from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
+from commands.tasks.states import (
+    Absent,
+    AttemptState,
+    Canceled,
+    Created,
+    Delayed,
+    Expired,
+    Failed,
+    Queued,
+    Running,
+    Storing,
+    Succeeded,
+    TaskState,
+)
+from schema import commands as c
+from schema import events as e
+from schema.refusals import Refusal
+from schema.words import CancelCause, Status
+
+Waiting = Created | Queued | Delayed
+
+
+def cancel(state: TaskState, command: c.CancelTask, asked: Asked) -> TaskDecision:
+    """Whatever the runner tells afterwards is refused: canceled stays."""
+    match state:
+        case Absent():
+            reason = Refusal.TASK_UNKNOWN
+        case _ if f.is_stranger(state, command):
+            reason = Refusal.NOT_YOURS
+        case Created() | Queued() | Delayed() | Running() | Storing():
+            reply = f.accepted(command, asked, state.seq + 1, Status.CANCELED)
+            return canceled(state, asked, command.cause)._replace(reply=reply)
+        case Canceled():
+            return f.already(state, command, asked)
+        case Succeeded() | Failed() | Expired():
+            reason = Refusal.TASK_ENDED
+        case _:
+            assert_never(state)
+    return f.refused(state, command, asked, reason)
+
+
+def canceled(
+    state: Waiting | AttemptState, asked: Asked, cause: CancelCause, reason: str = ""
+) -> TaskDecision:
+    """A running attempt is stopped as best one can; the log time that it ran is charged."""
+    charge = 0
+    match state:
+        case Created() | Delayed():
+            orders: tuple[f.Order, ...] = ()
+        case Queued():
+            orders = (f.dequeue(asked, state),)
+        case Running() | Storing():
+            charge = cancel_charge_micros(
+                state.hold.price, _ran_ms(state, asked), state.hold.reserved_micros
+            )
+            orders = (f.stop_attempt(asked, state, "canceled"), f.end_attempt(asked, state))
+        case _:
+            assert_never(state)
+    event = e.TaskCanceled(
+        event_id=asked.event_id(),
+        seq=state.seq + 1,
+        at=asked.now.at,
+        task_id=asked.task_id,
+        user_id=state.spec.user_id,
+        cause=cause,
+        token=state.course.token,
+        charge_micros=charge,
+        reason=reason,
+    )
+    return Decision((event,), (_resolve(state, asked, charge), *orders))
+
+
+def _ran_ms(state: AttemptState, asked: Asked) -> int:
+    """Log time of the current attempt's work."""
+    if isinstance(state, Storing):
+        return state.ran_ms
+    return max(0, log_ms(asked.now.at) - state.started_ms)
+
+
+def _resolve(
+    state: Waiting | AttemptState, asked: Asked, charge_micros: int
+) -> c.CommitReservation | c.ReleaseReservation:
+    account_id, hold = state.spec.account_id, state.hold
+    if charge_micros > 0:
+        return f.commit(asked, account_id, hold.reservation_id, charge_micros)
+    ran = state.course.token > hold.since_token
+    return f.release(asked, account_id, hold.reservation_id, ran=ran)
+
+
+def expire(state: TaskState, command: c.ExpireTask, asked: Asked) -> TaskDecision:
+    """The pool's word that the wait which began at this token was too long."""
+    match state:
+        case Queued() if command.token == state.course.token:
+            return expired(state, asked)
+        case Expired() if command.token == state.token:
+            return NOTHING
+        case Queued():
+            reason = (
+                Refusal.TOKEN_STALE
+                if command.token < state.course.token
+                else Refusal.TOKEN_NOT_NEXT
+            )
+        case Absent():
+            reason = Refusal.TASK_UNKNOWN
+        case Created() | Delayed() | Running() | Storing():
+            reason = Refusal.TASK_NOT_QUEUED
+        case Succeeded() | Failed() | Canceled() | Expired():
+            reason = Refusal.TASK_ENDED
+        case _:
+            assert_never(state)
+    return f.refuse(state, command, asked, reason)
+
+
+def expired(state: Created | Queued, asked: Asked) -> TaskDecision:
+    """It waited too long, for its material or for a slot."""
+    event = e.TaskExpired(
+        event_id=asked.event_id(),
+        seq=state.seq + 1,
+        at=asked.now.at,
+        task_id=asked.task_id,
+        user_id=state.spec.user_id,
+        token=state.course.token,
+    )
+    return Decision((event,), (_resolve(state, asked, 0),))

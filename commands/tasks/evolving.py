@@ -1,0 +1,292 @@
+"""What an event makes of a task. Deadlines are set here, in the served clock of the moment.
+
+An event that cannot follow raises: the log or the code is wrong, and the partition stops.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final, assert_never
+
+from commands.decider import ImpossibleEventError
+from commands.tasks.states import (
+    Absent,
+    Canceled,
+    Course,
+    Created,
+    Delayed,
+    Expired,
+    Failed,
+    Hold,
+    Queued,
+    Running,
+    Spec,
+    Storing,
+    Succeeded,
+    TaskRow,
+    TaskState,
+)
+from schema import events as e
+from schema.message import Instant
+from schema.policy import Policy
+
+SECOND_MS: Final = 1000
+CREATED_WAIT_MAX_MS: Final = 24 * 3600 * SECOND_MS
+"""A task waits no longer than this for its material, however long the upload goes on."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def log_ms(at: Instant) -> int:
+    """Log time as a number."""
+    return (at - _EPOCH) // _MILLISECOND
+
+
+def evolve(state: TaskState, event: e.TaskEvent, served_ms: int, policy: Policy) -> TaskRow:
+    """The next state; raises ImpossibleEventError."""
+    if event.seq != state.seq + 1:
+        raise ImpossibleEventError(state, event)
+    match event:
+        case e.TaskStarted():
+            return _started(state, event, served_ms, policy)
+        case e.TaskProgressed():
+            return _progressed(state, event)
+        case e.TaskCreated():
+            return _created(state, event, served_ms)
+        case e.TaskQueued():
+            if isinstance(state, Created | Delayed):
+                return Queued(seq=event.seq, spec=state.spec, hold=state.hold, course=state.course)
+        case e.TaskMaterialConfirmed():
+            return _material_confirmed(state, event, served_ms)
+        case e.TaskStoring():
+            return _storing(state, event, served_ms, policy)
+        case e.TaskRequeued():
+            return _requeued(state, event, served_ms)
+        case e.TaskRetried():
+            return _retried(state, event)
+        case e.TaskSucceeded() | e.TaskFailed() | e.TaskCanceled() | e.TaskExpired():
+            return _ended(state, event, served_ms, policy)
+        case _:
+            assert_never(event)
+    raise ImpossibleEventError(state, event)
+
+
+def _created(state: TaskState, event: e.TaskCreated, served_ms: int) -> Created:
+    if not isinstance(state, Absent):
+        raise ImpossibleEventError(state, event)
+    origin = event.origin
+    materials = tuple(dict.fromkeys(origin.material_ids))
+    wait_ms = event.created_wait_seconds * SECOND_MS
+    return Created(
+        seq=event.seq,
+        spec=Spec(
+            user_id=origin.user_id,
+            tenant_id=origin.tenant_id,
+            account_id=origin.account_id,
+            scene=origin.scene,
+            lane=event.lane,
+            pool_id=event.pool_id,
+            run_limit_seconds=event.run_limit_seconds,
+            parameters=origin.parameters,
+            material_ids=materials,
+            trace_id=origin.trace_id,
+        ),
+        hold=Hold(
+            taken=(event.reservation_id,),
+            reserved_micros=event.reserved_micros,
+            price=event.price,
+            since_token=0,
+        ),
+        missing=materials,
+        wait_ms=wait_ms,
+        until_ms=served_ms + min(wait_ms, CREATED_WAIT_MAX_MS),
+        end_until_ms=served_ms + CREATED_WAIT_MAX_MS,
+    )
+
+
+def _material_confirmed(
+    state: TaskState, event: e.TaskMaterialConfirmed, served_ms: int
+) -> Created:
+    if not isinstance(state, Created) or event.material_id not in state.missing:
+        raise ImpossibleEventError(state, event)
+    return Created(
+        seq=event.seq,
+        spec=state.spec,
+        hold=state.hold,
+        missing=tuple(one for one in state.missing if one != event.material_id),
+        wait_ms=state.wait_ms,
+        until_ms=min(served_ms + state.wait_ms, state.end_until_ms),
+        end_until_ms=state.end_until_ms,
+    )
+
+
+def _started(state: TaskState, event: e.TaskStarted, served_ms: int, policy: Policy) -> Running:
+    if not isinstance(state, Queued) or event.token != state.course.token + 1:
+        raise ImpossibleEventError(state, event)
+    course = state.course
+    seconds = state.spec.run_limit_seconds + policy.retries.backstop_seconds
+    return Running(
+        seq=event.seq,
+        spec=state.spec,
+        hold=state.hold,
+        course=Course(
+            token=event.token,
+            retries=course.retries,
+            losses=course.losses,
+            percent=course.percent,
+            checkpoint=course.checkpoint,
+        ),
+        pool_id=event.pool_id,
+        runner_id=event.runner_id,
+        incarnation_id=event.incarnation_id,
+        started_ms=log_ms(event.at),
+        until_ms=served_ms + seconds * SECOND_MS,
+    )
+
+
+def _progressed(state: TaskState, event: e.TaskProgressed) -> Running | Storing:
+    if not isinstance(state, Running | Storing) or event.token != state.course.token:
+        raise ImpossibleEventError(state, event)
+    course = state.course
+    if event.percent <= course.percent:
+        raise ImpossibleEventError(state, event)
+    risen = Course(
+        token=course.token,
+        retries=course.retries,
+        losses=course.losses,
+        percent=event.percent,
+        checkpoint=course.checkpoint,
+    )
+    if isinstance(state, Running):
+        return Running(
+            seq=event.seq,
+            spec=state.spec,
+            hold=state.hold,
+            course=risen,
+            pool_id=state.pool_id,
+            runner_id=state.runner_id,
+            incarnation_id=state.incarnation_id,
+            started_ms=state.started_ms,
+            until_ms=state.until_ms,
+        )
+    return Storing(
+        seq=event.seq,
+        spec=state.spec,
+        hold=state.hold,
+        course=risen,
+        pool_id=state.pool_id,
+        runner_id=state.runner_id,
+        incarnation_id=state.incarnation_id,
+        ran_ms=state.ran_ms,
+        until_ms=state.until_ms,
+    )
+
+
+def _storing(state: TaskState, event: e.TaskStoring, served_ms: int, policy: Policy) -> Storing:
+    if not isinstance(state, Running) or event.token != state.course.token:
+        raise ImpossibleEventError(state, event)
+    return Storing(
+        seq=event.seq,
+        spec=state.spec,
+        hold=state.hold,
+        course=state.course,
+        pool_id=state.pool_id,
+        runner_id=state.runner_id,
+        incarnation_id=state.incarnation_id,
+        ran_ms=max(0, log_ms(event.at) - state.started_ms),
+        until_ms=served_ms + policy.retries.storing_seconds * SECOND_MS,
+    )
+
+
+def _requeued(state: TaskState, event: e.TaskRequeued, served_ms: int) -> Delayed:
+    if not isinstance(state, Running | Storing) or event.token != state.course.token:
+        raise ImpossibleEventError(state, event)
+    course = state.course
+    return Delayed(
+        seq=event.seq,
+        spec=state.spec,
+        hold=state.hold,
+        course=Course(
+            token=course.token,
+            retries=course.retries + event.counted,
+            losses=course.losses + (not event.counted),
+            percent=course.percent,
+            checkpoint=event.checkpoint,
+            ended_by=event.loss or event.failure or "",
+        ),
+        until_ms=served_ms + event.delay_ms,
+    )
+
+
+def _retried(state: TaskState, event: e.TaskRetried) -> Queued:
+    if not isinstance(state, Failed):
+        raise ImpossibleEventError(state, event)
+    return Queued(
+        seq=event.seq,
+        spec=state.spec,
+        hold=Hold(
+            taken=(*state.hold.taken, event.reservation_id),
+            reserved_micros=event.reserved_micros,
+            price=event.price,
+            since_token=state.course.token,
+        ),
+        course=Course(token=state.course.token, percent=state.course.percent),
+    )
+
+
+def _ended(
+    state: TaskState,
+    event: e.TaskSucceeded | e.TaskFailed | e.TaskCanceled | e.TaskExpired,
+    served_ms: int,
+    policy: Policy,
+) -> TaskRow:
+    match event:
+        case e.TaskFailed():
+            return _failed(state, event, served_ms, policy)
+        case e.TaskSucceeded():
+            allowed = isinstance(state, Running | Storing)
+        case e.TaskCanceled():
+            allowed = isinstance(state, Created | Queued | Delayed | Running | Storing)
+        case e.TaskExpired():
+            allowed = isinstance(state, Created | Queued)
+        case _:
+            assert_never(event)
+    if not allowed or isinstance(state, Absent) or event.token != state.token:
+        raise ImpossibleEventError(state, event)
+    until_ms = served_ms + policy.keep.ended_seconds * SECOND_MS
+    if isinstance(event, e.TaskCanceled):
+        return Canceled(
+            seq=event.seq,
+            user_id=state.user_id,
+            tenant_id=state.tenant_id,
+            taken=state.taken,
+            token=event.token,
+            until_ms=until_ms,
+            cause=event.cause,
+        )
+    kind = Succeeded if isinstance(event, e.TaskSucceeded) else Expired
+    return kind(
+        seq=event.seq,
+        user_id=state.user_id,
+        tenant_id=state.tenant_id,
+        taken=state.taken,
+        token=event.token,
+        until_ms=until_ms,
+    )
+
+
+def _failed(state: TaskState, event: e.TaskFailed, served_ms: int, policy: Policy) -> Failed:
+    if not isinstance(state, Running | Storing) or event.token != state.course.token:
+        raise ImpossibleEventError(state, event)
+    course = state.course
+    return Failed(
+        seq=event.seq,
+        spec=state.spec,
+        hold=state.hold,
+        course=Course(
+            token=course.token,
+            retries=course.retries,
+            losses=course.losses,
+            percent=course.percent,
+            ended_by=event.loss or event.last_failure or event.failure,
+        ),
+        until_ms=served_ms + policy.keep.failed_seconds * SECOND_MS,
+    )

@@ -1,0 +1,69 @@
+"""A retry by hand: back into the queue from FAILED, paid by a new reservation."""
+
+from typing import assert_never
+
+from commands.decider import Decision
+from commands.tasks import follow_ups as f
+from commands.tasks.follow_ups import Asked, TaskDecision
+from commands.tasks.states import (
+    Absent,
+    Canceled,
+    Created,
+    Delayed,
+    Expired,
+    Failed,
+    Queued,
+    Running,
+    Storing,
+    Succeeded,
+    TaskState,
+)
+from schema import commands as c
+from schema import events as e
+from schema.refusals import Refusal
+from schema.words import Status
+
+
+def requeue(state: TaskState, command: c.RequeueTask, asked: Asked) -> TaskDecision:
+    """Retries start anew, tokens go on. A reservation that is not taken goes back at once."""
+    match state:
+        case Absent():
+            reason = Refusal.TASK_UNKNOWN
+        case _ if f.is_stranger(state, command):
+            reason = Refusal.NOT_YOURS
+        case _ if command.reservation_id in state.taken:
+            return f.already(state, command, asked)
+        case Failed():
+            return _retried(state, command, asked)
+        case (
+            Created()
+            | Queued()
+            | Delayed()
+            | Running()
+            | Storing()
+            | Succeeded()
+            | Canceled()
+            | Expired()
+        ):
+            reason = Refusal.TASK_NOT_FAILED
+        case _:
+            assert_never(state)
+    back = f.release(asked, command.account_id, command.reservation_id, ran=False)
+    return f.refused(state, command, asked, reason, (back,))
+
+
+def _retried(state: Failed, command: c.RequeueTask, asked: Asked) -> TaskDecision:
+    retried = e.TaskRetried(
+        event_id=asked.event_id(),
+        seq=state.seq + 1,
+        at=asked.now.at,
+        task_id=asked.task_id,
+        user_id=state.spec.user_id,
+        price=command.price,
+        policy_version=command.policy_version,
+        reservation_id=command.reservation_id,
+        reserved_micros=command.reserved_micros,
+    )
+    order = f.enqueue(asked, state.spec, state.course.token, 0)
+    reply = f.accepted(command, asked, retried.seq, Status.QUEUED, command.reserved_micros)
+    return Decision((retried,), (order,), reply)

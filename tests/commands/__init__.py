@@ -1,0 +1,1 @@
+"""The rules, told as stories, laws and golden histories."""
