@@ -1,0 +1,125 @@
+"""Pool commands in, pool events out: the single writer of every pool.
+
+The rows and indexes of the pools of a partition are one `PoolState` in memory, recovered from the
+table. A command changes it at once; what it changed is copied into the step, and undone if the
+command turns out to be poison.
+"""
+
+from commands import pools
+from commands.decider import Decision
+from processors.clock import now_of
+from processors.engine import Record, Step
+from processors.outbox import Outbox
+from processors.quotas import tick_id
+from processors.tables import Tables
+from schema.codec import POOL_COMMANDS
+from schema.commands import (
+    AcceptAttempt,
+    BeatRunner,
+    DequeueTask,
+    DrainRunner,
+    EndAttempt,
+    EnqueueTask,
+    FreeSlot,
+    GrantAttempt,
+    PauseLane,
+    PoolCommand,
+    PublishPolicy,
+    RefuseAttempt,
+    RegisterRunner,
+    ReleaseKey,
+    ResumeLane,
+)
+from schema.events import PolicyAdopted, PoolEvent
+from schema.topics import Topic
+
+
+class _Recovered:
+    """Fills the pool states at recovery; live changes are in them already."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, pools.PoolState] = {}
+
+    def on_put(self, partition: int, key: bytes, old: pools.Row | None, new: pools.Row) -> None:
+        del old
+        self.states[partition].load(key.decode(), new)
+
+    def on_delete(self, partition: int, key: bytes, old: pools.Row) -> None:
+        del old
+        self.states[partition].forget(key.decode())
+
+    def reset(self, partition: int) -> None:
+        self.states[partition] = pools.PoolState()
+
+
+class Pools:
+    def __init__(self, tables: Tables, outbox: Outbox) -> None:
+        self._table = tables.pools
+        self._outbox = outbox
+        self._recovered = _Recovered()
+        self._table.listen(self._recovered)
+
+    def handle(self, step: Step, record: Record) -> None:
+        """One command."""
+        command = POOL_COMMANDS.decode(record.value or b"")
+        if isinstance(command, ReleaseKey):
+            return
+        state = self._begin(step)
+        decision = pools.handle(state, command, now_of(step, Topic.POOL_COMMANDS))
+        self._write(step, state, decision, getattr(command, "reply_to", None))
+
+    def tick(self, step: Step, limit: int) -> bool:
+        """Accept times, leases and TTLs that are due; whether more are."""
+        state = self._begin(step)
+        ticked = pools.on_tick(
+            state, tick_id(step, b"pools"), now_of(step, Topic.POOL_COMMANDS), limit
+        )
+        self._write(step, state, ticked.decision, None)
+        return ticked.more
+
+    def undo(self, partition: int) -> None:
+        """The last command was poison: as if it had never been."""
+        self._recovered.states[partition].rollback()
+
+    def states(self) -> list[pools.PoolState]:
+        """The pools of every partition of this process, to be read for metrics."""
+        return list(self._recovered.states.values())
+
+    def _begin(self, step: Step) -> pools.PoolState:
+        """The state for a new step; what the last one changed stays."""
+        state = self._recovered.states[step.partition]
+        state.take_changes()
+        return state
+
+    def _write(
+        self,
+        step: Step,
+        state: pools.PoolState,
+        decision: Decision[PoolEvent],
+        reply_to: int | None,
+    ) -> None:
+        policy_key = f"policy/{step.partition}"
+        for event in decision.events:
+            key = policy_key if isinstance(event, PolicyAdopted) else event.pool_id
+            self._outbox.event(step, Topic.POOL_EVENTS, key, event)
+        self._outbox.write(
+            step, Topic.POOL_EVENTS, policy_key, decision._replace(events=()), reply_to
+        )
+        for row_key, row in state.changed.items():
+            if row is None:
+                step.delete(self._table, row_key.encode())
+            else:
+                step.put(self._table, row_key.encode(), row)
+
+
+def quarantine_key(command: PoolCommand) -> str | None:
+    """A slot, a runner or a task waits behind its poison command; never a whole pool."""
+    match command:
+        case PublishPolicy() | ReleaseKey() | PauseLane() | ResumeLane():
+            return None
+        case RegisterRunner() | BeatRunner() | DrainRunner():
+            return f"runner/{command.runner_id}"
+        case EnqueueTask() | DequeueTask():
+            return f"task/{command.task_id}"
+        case GrantAttempt() | RefuseAttempt() | EndAttempt() | AcceptAttempt() | FreeSlot():
+            return f"slot/{command.task_id}/{command.token}"
