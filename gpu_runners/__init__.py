@@ -1,0 +1,1 @@
+"""The runners: one process on one card each, from a dispatch to a stored result."""

@@ -1,0 +1,84 @@
+"""`python -m gpu_runners`: one runner, with the settings of its environment."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from gpu_runners.metrics import Metrics
+from gpu_runners.objects import AttemptStore
+from gpu_runners.runner import Runner
+from schema.settings import Kafka, Objects, Settings, SettingsError, load, need
+from schema.wires.log import LogUnavailableError, LogWriter
+from schema.wires.objects import ObjectStore
+from schema.wires.telemetry import HealthServer, new_registry, set_up_logging
+
+_RETRY_SECONDS = 0.5
+
+
+async def run(settings: Settings) -> None:
+    """Compose the process by hand and run it until SIGTERM."""
+    kafka: Kafka = need(settings, "kafka")
+    objects: Objects = need(settings, "objects")
+    scratch = Path(settings.runner.work_directory)
+    shutil.rmtree(scratch, ignore_errors=True)  # what an earlier start left is nobody's
+    scratch.mkdir(parents=True)  # noqa: ASYNC240 - once, before anything waits
+    registry = new_registry()
+    metrics = Metrics(registry, settings.runner.slots)
+    writer = LogWriter(kafka, client_id=settings.runner.runner_id)
+    async with ObjectStore(objects) as store:
+        runner = Runner(
+            settings.runner, kafka, writer=writer, store=AttemptStore(store), metrics=metrics
+        )
+        stopping = asyncio.Event()
+
+        def stop() -> None:
+            stopping.set()
+            runner.stop()
+
+        loop = asyncio.get_running_loop()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(name, stop)
+        health = HealthServer(
+            registry,
+            ready=lambda: None if runner.ready else "not known to its pool",
+            port=settings.runner.metrics_port,
+        )
+        await health.start()
+        await _start(writer, stopping)
+        try:
+            await runner.run()
+        finally:
+            await writer.stop()
+            await health.stop()
+
+
+async def _start(writer: LogWriter, stopping: asyncio.Event) -> None:
+    """Wait for the log: a runner that comes before it is early, not wrong."""
+    while not stopping.is_set():
+        try:
+            await writer.start()
+        except LogUnavailableError:
+            await asyncio.sleep(_RETRY_SECONDS)
+        else:
+            return
+
+
+def main() -> int:
+    """Read the settings, run, say how it ended."""
+    try:
+        settings = load(os.environ)
+        set_up_logging(settings.runner.runner_id)
+        uvloop.run(run(settings))
+    except SettingsError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - there is no log before there are settings
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""When a runner must stop by itself: its lease, counted from the sending of the answered beat.
+
+The runner's monotonic clock measures only durations; which beat was answered comes from the log.
+Counting from the sending, the runner stops no later than the pool gives its attempts away.
+"""
+
+from collections import OrderedDict
+
+_BEATS_REMEMBERED = 64
+
+
+class Lease:
+    """The lease of one incarnation. Times are seconds of the caller's monotonic clock."""
+
+    def __init__(self) -> None:
+        self._sent: OrderedDict[int, float] = OrderedDict()
+        self._until: float | None = None
+        self._beat = 0
+
+    @property
+    def until(self) -> float | None:
+        """When it ends; None before the first answer."""
+        return self._until
+
+    def next_beat(self, sent_at: float) -> int:
+        """Number of the beat that is sent now."""
+        number = self._beat
+        self._beat += 1
+        self._sent[number] = sent_at
+        while len(self._sent) > _BEATS_REMEMBERED:
+            self._sent.popitem(last=False)
+        return number
+
+    def answered(self, beat: int, lease_seconds: float) -> bool:
+        """A beat was answered; whether it was one of ours. An answer never shortens the lease."""
+        sent_at = self._sent.pop(beat, None)
+        if sent_at is None:
+            return False
+        until = sent_at + lease_seconds
+        if self._until is None or until > self._until:
+            self._until = until
+        return True
+
+    def holds(self, at: float) -> bool:
+        """Whether work may go on at `at`."""
+        return self._until is not None and at < self._until

@@ -1,0 +1,118 @@
+"""The contract between a runner and the pipeline of a scene: work in, progress, product or error.
+
+A pipeline knows files and parameters, never topics, leases or stores: the runner downloads before
+and uploads after. It works inside its private scratch directory. Its child processes stay in the
+process group, so that ending the group ends everything.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from schema.failures import FailureClass
+
+Json = dict[str, Any]
+"""A JSON object, as it came over the wire: each pipeline turns it into a struct of its own."""
+
+_Parameters = TypeVar("_Parameters", bound=msgspec.Struct)
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt, as far as a pipeline needs to know it."""
+
+    task_id: str
+    token: int
+    """The number of the attempt, from 1."""
+    scene: str
+    parameters: Json
+    inputs: dict[str, Path]
+    """Name of a material -> local file, downloaded already."""
+    directory: Path
+    """Private and empty; everything that is written goes here."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the work itself is, never how much time has passed."""
+
+    percent: float
+    """0 to 100, never falling within one attempt."""
+    phase: str
+    eta_seconds: float | None = None
+    """Estimate of what remains; None while there is nothing to judge by."""
+
+
+class ProductFile(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    path: Path
+    content_type: str
+
+
+class Product(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt made. Without files it has nothing to store."""
+
+    files: tuple[ProductFile, ...]
+    facts: Json
+    card_seconds: float
+    """Time of the card: here, without a GPU, CPU seconds of the worker and its children."""
+
+
+Report = Callable[[Progress], None]
+
+
+class Pipeline(Protocol):
+    """One scene. `run` blocks; it is called in a worker process, one work at a time."""
+
+    @property
+    def scene(self) -> str: ...
+
+    def run(self, work: Work, report: Report) -> Product:
+        """Do the work. Errors: PipelineError; its class says whether to try again."""
+        ...
+
+
+class PipelineError(Exception):
+    """The work could not be done, for a reason of the closed set."""
+
+    def __init__(self, error_class: FailureClass, message: str, reason: str | None = None) -> None:
+        super().__init__(message)
+        self.error_class = error_class
+        self.message = message
+        self.reason = reason
+        """A finer word within the class (for INPUT one of InputReason), for programs."""
+
+
+class InputReason(StrEnum):
+    """Why an input is refused: closed, told to the caller beside the sentence for people."""
+
+    PARAMETERS = "parameters"
+    INPUTS = "inputs"
+    EMPTY = "empty"
+    NOT_MEDIA = "not_media"
+    NO_VIDEO = "no_video"
+    TRUNCATED = "truncated"
+    DAMAGED = "damaged"
+    TOO_SHORT = "too_short"
+    TOO_LONG = "too_long"
+    TOO_LARGE = "too_large"
+    UNSUPPORTED = "unsupported"
+
+
+class InputError(PipelineError):
+    """The input or the parameters are refused; the same again would be refused again."""
+
+    def __init__(self, reason: InputReason, message: str) -> None:
+        error_class = (
+            FailureClass.TOO_LONG if reason is InputReason.TOO_LONG else FailureClass.INPUT
+        )
+        super().__init__(error_class, message, reason.value)
+
+
+def parameters_of(work: Work, kind: type[_Parameters]) -> _Parameters:
+    """Parameters of a work as a struct. Errors: InputError naming the field that is wrong."""
+    try:
+        return msgspec.convert(work.parameters, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(InputReason.PARAMETERS, f"The parameters are wrong: {error}") from error

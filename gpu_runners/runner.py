@@ -1,0 +1,480 @@
+"""A runner: one process on one card that takes dispatches from its inbox and tells their ends.
+
+Each start, and each new beginning after a lost lease, is an *incarnation*: read the inbox from its
+end, register, beat, work. A beat that is answered renews the lease and names the attempts that stay
+held; everything else is stopped. A runner that is not answered in time stops all by itself.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from gpu_runners.attempts import Attempt, Store, fail, finish, free_slot
+from gpu_runners.lease import Lease
+from gpu_runners.metrics import Metrics
+from gpu_runners.pipelines import rehearsal
+from gpu_runners.pipelines.pipeline import PipelineError, Work
+from gpu_runners.slots import WorkerProcess
+from schema.codec import RUNNER_INBOX, UnreadableMessageError, encode
+from schema.commands import (
+    AttemptYielded,
+    BeatRunner,
+    Command,
+    DrainRunner,
+    HeldAttempt,
+    RegisterRunner,
+)
+from schema.ids import (
+    CommandId,
+    IncarnationId,
+    PoolId,
+    RunnerId,
+    runner_partition,
+    user_partition,
+)
+from schema.progress import ProgressReported
+from schema.replies import (
+    BeatAnswered,
+    DispatchAttempt,
+    RunnerDismissed,
+    RunnerMessage,
+    StopAttempt,
+    YieldAttempt,
+)
+from schema.routes import Route, Routed, route
+from schema.settings import Kafka
+from schema.settings import Runner as RunnerSettings
+from schema.topics import Topic
+from schema.wires.log import LogReader, LogUnavailableError, LogWriter, Place
+from schema.wires.telemetry import facts
+from schema.words import LossCause
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.2
+_FIRST_ANSWER_SECONDS = 10.0
+"""How long a registration may stay unanswered before it is made anew."""
+_BEAT_SECONDS = 1.0
+"""Until the first answer says how often this pool wants to be told."""
+
+
+class LeaseGoneError(Exception):
+    """Nothing may be told of this incarnation's attempts any more."""
+
+
+class Who(NamedTuple):
+    """This incarnation of this runner in its pool."""
+
+    pool_id: PoolId
+    runner_id: RunnerId
+    incarnation_id: IncarnationId
+
+
+class Incarnation:
+    """From one registration to its end: lost lease, dismissal, or a drain that is done."""
+
+    def __init__(self, runner: "Runner", beginning: float) -> None:
+        self._runner = runner
+        self._settings = runner.settings
+        self.who = Who(
+            PoolId(self._settings.pool_id),
+            RunnerId(self._settings.runner_id),
+            IncarnationId(uuid4().hex),
+        )
+        self.lease = Lease()
+        self.over = asyncio.Event()
+        self._beginning = beginning
+        self._beat_seconds = _BEAT_SECONDS
+        self._attempts: dict[tuple[str, int], Attempt] = {}
+        self._told: dict[int, tuple[HeldAttempt, ...]] = {}
+        self._inline: set[asyncio.Task[None]] = set()
+        self._renewed = asyncio.Event()
+        self._draining = False
+
+    @property
+    def busy(self) -> int:
+        """Attempts at work in a slot."""
+        return len(self._attempts)
+
+    # --- telling ---------------------------------------------------------------------------------
+
+    async def tell(self, command: Command) -> None:
+        """Append a command, for as long as the lease holds; raises LeaseGoneError after that."""
+        while True:
+            try:
+                await self._append(command)
+            except LogUnavailableError:
+                if self.over.is_set() or not self.lease.holds(time.monotonic()):
+                    raise LeaseGoneError from None
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    async def _append(self, command: Command) -> None:
+        routed: Routed = command  # type: ignore[assignment]
+        where = route(routed, self._runner.kafka.partitions)
+        await self._runner.writer.append(where, encode(command))
+
+    async def register(self) -> None:
+        """Ask to be known; the answer is beat 0."""
+        self.lease.next_beat(time.monotonic())
+        await self._append(
+            RegisterRunner(
+                command_id=CommandId(f"register-{self.who.incarnation_id}"),
+                pool_id=self.who.pool_id,
+                runner_id=self.who.runner_id,
+                incarnation_id=self.who.incarnation_id,
+                slots=self._settings.slots,
+            )
+        )
+
+    async def beat(self) -> None:
+        """Tell that we live and what we hold, until this incarnation is over."""
+        while True:
+            await asyncio.sleep(self._beat_seconds)
+            held = tuple(
+                HeldAttempt(task_id=attempt.dispatch.task_id, token=attempt.dispatch.token)
+                for attempt in self._attempts.values()
+            )
+            number = self.lease.next_beat(time.monotonic())
+            self._told[number] = held
+            self._told.pop(number - 64, None)
+            try:
+                await self._append(
+                    BeatRunner(
+                        command_id=CommandId(f"beat-{self.who.incarnation_id}-{number}"),
+                        pool_id=self.who.pool_id,
+                        runner_id=self.who.runner_id,
+                        incarnation_id=self.who.incarnation_id,
+                        beat=number,
+                        held=held,
+                    )
+                )
+            except LogUnavailableError as error:
+                log.warning("a beat was not taken", extra=facts(error=str(error)))
+
+    async def watch(self) -> None:
+        """End this incarnation when its lease does."""
+        while True:
+            until = self.lease.until
+            if until is None:
+                until = self._beginning + _FIRST_ANSWER_SECONDS
+            rest = until - time.monotonic()
+            if rest <= 0:
+                self._runner.metrics.lost_leases.inc()
+                log.warning("the lease is lost", extra=facts(**self._facts()))
+                self.over.set()
+                return
+            self._renewed.clear()
+            try:
+                async with asyncio.timeout(rest):
+                    await self._renewed.wait()
+            except TimeoutError:
+                continue
+
+    # --- being told ------------------------------------------------------------------------------
+
+    def receive(self, messages: Iterable[RunnerMessage]) -> None:
+        """What the inbox says to this incarnation, in order."""
+        at_once: list[DispatchAttempt] = []
+        for message in messages:
+            match message:
+                case DispatchAttempt():
+                    if rehearsal.runs_inline(_work(message)) and not self._draining:
+                        at_once.append(message)
+                    else:
+                        self._dispatch(message)
+                case StopAttempt():
+                    self._stop(message.task_id, message.token)
+                case YieldAttempt():
+                    attempt = self._attempts.get((message.task_id, message.token))
+                    if attempt is not None:
+                        attempt.give_back(LossCause.PREEMPTED)
+                case BeatAnswered():
+                    self._answered(message)
+                case RunnerDismissed():
+                    log.warning("dismissed", extra=facts(**self._facts(), reason=message.reason))
+                    self.over.set()
+        if at_once:
+            self._keep(asyncio.create_task(self._do_at_once(at_once)))
+
+    def _answered(self, message: BeatAnswered) -> None:
+        if not self.lease.answered(message.beat, message.lease_seconds):
+            return
+        if self._beat_seconds != message.beat_seconds:
+            self._beat_seconds = message.beat_seconds
+        self._renewed.set()
+        stay = {(held.task_id, held.token) for held in message.held}
+        for held in self._told.pop(message.beat, ()):
+            if (held.task_id, held.token) not in stay:
+                self._stop(held.task_id, held.token)
+
+    def _stop(self, task_id: str, token: int) -> None:
+        """Exactly this attempt; no match is nothing."""
+        attempt = self._attempts.get((task_id, token))
+        if attempt is not None:
+            attempt.stop()
+
+    def _dispatch(self, message: DispatchAttempt) -> None:
+        place = (message.task_id, message.token)
+        if place in self._attempts:
+            return
+        worker = None if self._draining else self._runner.take_worker()
+        if worker is None:
+            self._keep(asyncio.create_task(self._hand_back(message)))
+            return
+        attempt = Attempt(
+            message,
+            self.who,
+            worker,
+            store=self._runner.store,
+            directory=self._runner.scratch(),
+            tell=self.tell,
+            hint=self._runner.hint,
+            storing_seconds=self._settings.storing_seconds,
+        )
+        self._attempts[place] = attempt
+        self._runner.metrics.attempts.inc()
+
+        def ended(done: asyncio.Task[None]) -> None:
+            self._attempts.pop(place, None)
+            self._runner.return_worker(worker)
+            error = None if done.cancelled() else done.exception()
+            if error is not None and not isinstance(error, LeaseGoneError):
+                log.error("an attempt broke", extra=facts(**self._facts()), exc_info=error)
+                self.over.set()
+
+        attempt.done.add_done_callback(ended)
+
+    async def _hand_back(self, message: DispatchAttempt) -> None:
+        """It can't be taken: the task is queued again, the slot is as free as it was."""
+        cause = LossCause.DRAINED if self._draining else LossCause.NOT_ACCEPTED
+        await self.tell(
+            AttemptYielded(
+                command_id=CommandId(f"yield-{message.task_id}-{message.token}"),
+                task_id=message.task_id,
+                token=message.token,
+                cause=cause,
+            )
+        )
+        await self.tell(free_slot(message, self.who))
+
+    async def _do_at_once(self, dispatches: Sequence[DispatchAttempt]) -> None:
+        """Work that takes no time and stores nothing: its end is its acceptance."""
+        self._runner.metrics.attempts.inc(len(dispatches))
+        ends: list[Command] = []
+        for dispatch in dispatches:
+            try:
+                ends.append(finish(dispatch, rehearsal.run_inline(_work(dispatch)), ()))
+            except PipelineError as error:
+                ends.append(fail(dispatch, error, 0))
+        await asyncio.gather(*(self.tell(end) for end in ends))
+        await asyncio.gather(*(self.tell(free_slot(one, self.who)) for one in dispatches))
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new, let finish what ends in time, give the rest back."""
+        self._draining = True
+        await self.tell(
+            DrainRunner(
+                command_id=CommandId(f"drain-{self.who.incarnation_id}"),
+                pool_id=self.who.pool_id,
+                runner_id=self.who.runner_id,
+                incarnation_id=self.who.incarnation_id,
+            )
+        )
+        await self._await_attempts(seconds)
+        for attempt in list(self._attempts.values()):
+            attempt.give_back(LossCause.DRAINED)
+        await self._await_attempts(None)
+
+    async def abandon(self) -> None:
+        """Stop everything; returns when every process group is gone."""
+        self.over.set()
+        for attempt in list(self._attempts.values()):
+            attempt.stop()
+        await self._await_attempts(None)
+
+    async def _await_attempts(self, seconds: float | None) -> None:
+        waiting = [attempt.done for attempt in self._attempts.values()]
+        waiting += self._inline
+        if waiting:
+            await asyncio.wait(waiting, timeout=seconds)
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._inline.add(task)
+
+        def ended(done: asyncio.Task[None]) -> None:
+            self._inline.discard(done)
+            error = None if done.cancelled() else done.exception()
+            if error is not None and not isinstance(error, LeaseGoneError):
+                log.error("a dispatch broke", extra=facts(**self._facts()), exc_info=error)
+                self.over.set()
+
+        task.add_done_callback(ended)
+
+    def _facts(self) -> dict[str, str]:
+        return dict(self.who._asdict())
+
+
+class Runner:
+    """The process: its connections, its workers, one incarnation after the other."""
+
+    def __init__(
+        self,
+        settings: RunnerSettings,
+        kafka: Kafka,
+        *,
+        writer: LogWriter,
+        store: Store,
+        metrics: Metrics,
+    ) -> None:
+        self.settings = settings
+        self.kafka = kafka
+        self.writer = writer
+        self.store = store
+        self.metrics = metrics
+        self._free = [WorkerProcess() for _ in range(settings.slots)]
+        self._workers = tuple(self._free)
+        self._scratch = Path(settings.work_directory)
+        self._numbers = itertools.count(1)
+        self._stopping = asyncio.Event()
+        self._hints: set[asyncio.Task[None]] = set()
+        self._incarnation: Incarnation | None = None
+
+    def stop(self) -> None:
+        """Drain and end: `run` returns when everything is done or given back."""
+        self._stopping.set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether this runner is known to its pool and may work."""
+        incarnation = self._incarnation
+        return incarnation is not None and incarnation.lease.holds(time.monotonic())
+
+    async def run(self) -> None:
+        """Incarnation after incarnation, until `stop`."""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._live()
+                except LogUnavailableError as error:
+                    log.warning("the log is away", extra=facts(error=str(error)))
+                    await self._pause()
+        finally:
+            self._incarnation = None
+            for hint in self._hints:
+                hint.cancel()
+            await asyncio.gather(*(worker.kill() for worker in self._workers))
+
+    async def _live(self) -> None:
+        """One incarnation: it seeks its inbox to the end, then registers."""
+        partition = runner_partition(self.settings.runner_id, self.kafka.partitions)
+        inbox = LogReader(self.kafka, [Place(Topic.RUNNER_INBOX, partition)])
+        await inbox.start()
+        incarnation = self._incarnation = Incarnation(self, time.monotonic())
+        background: list[asyncio.Task[None]] = []
+        try:
+            await inbox.seek_to_end()
+            await incarnation.register()
+            background = [
+                asyncio.create_task(self._listen(inbox, incarnation)),
+                asyncio.create_task(incarnation.beat()),
+                asyncio.create_task(incarnation.watch()),
+            ]
+            stopping = asyncio.create_task(self._stopping.wait())
+            over = asyncio.create_task(incarnation.over.wait())
+            background += [stopping, over]  # type: ignore[list-item]
+            await asyncio.wait(background, return_when=asyncio.FIRST_COMPLETED)
+            if self._stopping.is_set() and not incarnation.over.is_set():
+                try:
+                    await incarnation.drain(self.settings.drain_seconds)
+                except LeaseGoneError:
+                    log.warning("the lease went while draining")
+        finally:
+            await incarnation.abandon()
+            for task in background:
+                task.cancel()
+            ends = await asyncio.gather(*background, return_exceptions=True)
+            await inbox.stop()
+            for end in ends:
+                if isinstance(end, Exception):
+                    log.error("an incarnation broke", exc_info=end)
+        if not self._stopping.is_set():
+            await self._pause()
+
+    async def _listen(self, inbox: LogReader, incarnation: Incarnation) -> None:
+        mine = incarnation.who
+        async for batch in inbox.follow():
+            messages: list[RunnerMessage] = []
+            key = mine.runner_id.encode()
+            for record in batch.records:
+                if record.key != key or record.value is None:
+                    continue
+                try:
+                    message = RUNNER_INBOX.decode(record.value)
+                except UnreadableMessageError as error:
+                    log.exception("an inbox message can't be read", extra=facts(error=str(error)))
+                    continue
+                if message.incarnation_id == mine.incarnation_id:
+                    messages.append(message)
+            incarnation.receive(messages)
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(_RETRY_SECONDS):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    # --- what incarnations share -----------------------------------------------------------------
+
+    def take_worker(self) -> WorkerProcess | None:
+        """A slot's worker, warm if one is; None when every slot is taken."""
+        if not self._free:
+            return None
+        warm = next((worker for worker in self._free if worker.pid is not None), self._free[0])
+        self._free.remove(warm)
+        self.metrics.busy.set(len(self._workers) - len(self._free))
+        return warm
+
+    def return_worker(self, worker: WorkerProcess) -> None:
+        """The slot is free again."""
+        self._free.append(worker)
+        self.metrics.busy.set(len(self._workers) - len(self._free))
+
+    def scratch(self) -> Path:
+        """A directory of its own for one attempt."""
+        return self._scratch / f"attempt-{next(self._numbers)}"
+
+    def hint(self, report: ProgressReported) -> None:
+        """Send progress if the log takes it now; it is never the truth."""
+        partition = user_partition(report.task_id, self.kafka.partitions)
+        where = Route(Topic.PROGRESS, partition, report.task_id)
+        task = asyncio.create_task(self._send_hint(where, encode(report)))
+        self._hints.add(task)
+        task.add_done_callback(self._hints.discard)
+
+    async def _send_hint(self, where: Route, value: bytes) -> None:
+        try:
+            await self.writer.append(where, value)
+        except LogUnavailableError:
+            self.metrics.lost_hints.inc()
+
+
+def _work(dispatch: DispatchAttempt) -> Work:
+    """The work of a dispatch that needs neither inputs nor a place on disk."""
+    return Work(
+        task_id=dispatch.task_id,
+        token=dispatch.token,
+        scene=dispatch.scene,
+        parameters=dispatch.parameters,
+        inputs={},
+        directory=Path(),
+    )

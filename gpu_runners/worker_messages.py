@@ -1,0 +1,75 @@
+"""What a runner and the worker process of a slot say to each other: one JSON object a line."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpu_runners.pipelines.pipeline import Product, Progress, Work
+from gpu_runners.pipelines.probe_limits import ProbeLimits
+from schema.failures import FailureClass
+from schema.words import Scene
+
+LINE_BYTES_MAX = 32 * 1024 * 1024
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker process is to be; given to it when it starts."""
+
+    scenes: tuple[Scene, ...] = (Scene.AUTOCUT, Scene.REHEARSAL)
+    """What it warms up for; it can do nothing else."""
+    memory_bytes_max: int | None = None
+    """Address space of each process of the group (RLIMIT_AS)."""
+    limits: ProbeLimits = ProbeLimits()
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
+    pid: int
+
+
+class Reported(msgspec.Struct, frozen=True, kw_only=True, tag="reported"):
+    progress: Progress
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True, tag="made"):
+    product: Product
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    error_class: FailureClass
+    message: str
+    reason: str | None
+    clean: bool
+    """Whether the pipeline ended as it should: only then the process is used again."""
+
+
+Answer = Ready | Reported | Made | Failed
+
+
+def _from_path(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def _to_path(kind: type, value: Any) -> object:  # noqa: ANN401 - msgspec's own signature
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(kind)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_from_path)
+_works = msgspec.json.Decoder(Work, dec_hook=_to_path)
+_answers = msgspec.json.Decoder(Answer, dec_hook=_to_path)
+
+
+def encode_line(message: Work | Answer) -> bytes:
+    return _encoder.encode(message) + b"\n"
+
+
+def decode_work(line: bytes) -> Work:
+    return _works.decode(line)
+
+
+def decode_answer(line: bytes) -> Answer:
+    return _answers.decode(line)

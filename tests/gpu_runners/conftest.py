@@ -1,0 +1,67 @@
+"""The known montage, built once for the media tests of a run, and a way to make films of clips."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cutlog.clips import ClipFacts
+from gpu_runners.pipelines.autocut import Autocut, AutocutFacts
+from gpu_runners.pipelines.pipeline import Progress, Work
+from gpu_runners.pipelines.probe_limits import ProbeLimits
+from tests.support.clips import montage
+
+
+class Film(msgspec.Struct, frozen=True, kw_only=True):
+    path: Path
+    poster: Path
+    source: Path
+    facts: AutocutFacts
+    progress: tuple[Progress, ...]
+
+    @property
+    def keep(self) -> list[tuple[float, float]]:
+        return [(kept.start_seconds, kept.end_seconds) for kept in self.facts.keep]
+
+
+MakeFilm = Callable[..., Film]
+
+
+@pytest.fixture(scope="session")
+def known_clip(tmp_path_factory: pytest.TempPathFactory) -> ClipFacts:
+    return montage(tmp_path_factory.mktemp("clips") / "montage.mp4")
+
+
+@pytest.fixture
+def make_film(tmp_path: Path) -> MakeFilm:
+    def make(source: Path, limits: ProbeLimits | None = None, **parameters: float) -> Film:
+        return cut(source, tmp_path, limits, **parameters)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def known_film(known_clip: ClipFacts, tmp_path_factory: pytest.TempPathFactory) -> Film:
+    return cut(known_clip.path, tmp_path_factory.mktemp("film"), None)
+
+
+def cut(source: Path, directory: Path, limits: ProbeLimits | None, **parameters: float) -> Film:
+    progress: list[Progress] = []
+    work = Work(
+        task_id="task",
+        token=1,
+        scene="autocut",
+        parameters=dict(parameters),
+        inputs={"source": source},
+        directory=directory,
+    )
+    product = Autocut(limits).run(work, progress.append)
+    film, poster = (file.path for file in product.files)
+    return Film(
+        path=film,
+        poster=poster,
+        source=source,
+        facts=msgspec.convert(product.facts, AutocutFacts),
+        progress=tuple(progress),
+    )
