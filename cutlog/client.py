@@ -1,0 +1,314 @@
+"""A small typed client of the HTTP api: submit, watch, fetch.
+
+    with Client("http://127.0.0.1:8000", token) as client:
+        clip = client.upload(Path("holiday.mp4"))
+        task = client.submit("autocut", materials=[clip], parameters={"target_seconds": 15})
+        for event in client.watch(task.task_id):
+            print(event.name, event.data)
+        client.download(task.task_id, Path("films"))
+
+What is refused raises `Refused` with the problem that the api told: its `code` is stable. A
+submission is idempotent by its key: the same key again gives the same task, so an answer that got
+lost is asked for again without fear.
+"""
+
+import hashlib
+import mimetypes
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self
+from uuid import uuid4
+
+import httpx
+import msgspec
+
+from schema.words import Status
+
+_TIMEOUT_SECONDS: Final = 30
+_WATCH_SILENCE_SECONDS: Final = 60
+_RECONNECT_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+_CHUNK_BYTES: Final = 1 << 20
+ENDED: Final = frozenset(status.value for status in Status if status.ended)
+
+
+class Refused(Exception):  # noqa: N818 - it reads better where it is caught
+    """The api said no. `code` is for programs, `help` for people."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status = status
+        self.problem = dict(problem)
+        self.code = str(problem.get("code", "unknown"))
+        self.help = str(problem.get("help", ""))
+        detail = problem.get("detail") or problem.get("title") or self.code
+        super().__init__(f"{status} {self.code}: {detail} {self.help}".strip())
+
+    @property
+    def retry_after_seconds(self) -> float | None:
+        """When asking again makes sense; None: it does not by itself."""
+        value = self.problem.get("retry_after_seconds")
+        return None if value is None else float(value)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a submission, a cancel or a retry."""
+
+    task_id: str
+    status: str
+    seq: int
+    consistency_token: str
+    scene: str = ""
+    lane: str = ""
+    reserved_micros: int | None = None
+    remaining: dict[str, Any] | None = None
+
+
+class StreamEvent(NamedTuple):
+    """One event of a stream: `id` only on stored ones; `name` is the wire name or `progress`."""
+
+    id: str
+    name: str
+    data: dict[str, Any]
+
+
+class Client:
+    """One caller. Not for several threads at once."""
+
+    def __init__(
+        self, url: str, token: str, *, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=url,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=_TIMEOUT_SECONDS,
+            transport=transport,
+        )
+        self._plain = httpx.Client(timeout=httpx.Timeout(_TIMEOUT_SECONDS, read=300))
+        self._consistency: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+        self._plain.close()
+
+    # --- tasks -----------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        scene: str,
+        *,
+        materials: Sequence[str] = (),
+        parameters: Mapping[str, Any] | None = None,
+        title: str | None = None,
+        prompt: str | None = None,
+        key: str | None = None,
+    ) -> Answer:
+        """Ask for a task; raises Refused. Without `key` a new one is made for this call."""
+        body: dict[str, Any] = {"scene": scene, "parameters": dict(parameters or {})}
+        if materials:
+            body["materials"] = list(materials)
+        if title is not None:
+            body["title"] = title
+        if prompt is not None:
+            body["prompt"] = prompt
+        answer = self._ask(
+            "POST", "/v1/tasks", json=body, headers={"Idempotency-Key": key or uuid4().hex}
+        )
+        return self._answer(answer)
+
+    def cancel(self, task_id: str) -> Answer:
+        """End a task; canceled already is no error."""
+        path = f"/v1/tasks/{task_id}/cancel"
+        return self._answer(self._ask("POST", path, headers={"Idempotency-Key": uuid4().hex}))
+
+    def retry(self, task_id: str, *, key: str | None = None) -> Answer:
+        """Queue a FAILED task again, on a new reservation."""
+        path = f"/v1/tasks/{task_id}/retry"
+        return self._answer(
+            self._ask("POST", path, headers={"Idempotency-Key": key or uuid4().hex})
+        )
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        """A task as it stands; not older than what this client was told of it."""
+        token = self._consistency.get(task_id)
+        headers = {"Cutlog-Consistency": token} if token else {}
+        return self._json("GET", f"/v1/tasks/{task_id}", headers=headers)
+
+    def tasks(self, **filters: str | int) -> Iterator[dict[str, Any]]:
+        """The caller's tasks, newest first, page after page."""
+        cursor: str | None = None
+        while True:
+            params = filters if cursor is None else filters | {"cursor": cursor}
+            page = self._json("GET", "/v1/tasks", params=params)
+            yield from page["tasks"]
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return
+
+    def result(self, task_id: str) -> dict[str, Any]:
+        """What a SUCCEEDED task made, with addresses to fetch it from."""
+        return self._json("GET", f"/v1/tasks/{task_id}/result")
+
+    def download(self, task_id: str, directory: Path) -> list[Path]:
+        """Fetch every file of a result; each is checked against its sha256."""
+        directory.mkdir(parents=True, exist_ok=True)
+        found: list[Path] = []
+        for file in self.result(task_id)["files"]:
+            path = directory / Path(str(file["name"])).name
+            digest = hashlib.sha256()
+            with self._plain.stream("GET", file["url"]) as answer, path.open("wb") as out:
+                answer.raise_for_status()
+                for chunk in answer.iter_bytes(_CHUNK_BYTES):
+                    out.write(chunk)
+                    digest.update(chunk)
+            if digest.hexdigest() != file["sha256"]:
+                raise OSError(f"{path.name} is not what was stored; fetch it again")
+            found.append(path)
+        return found
+
+    # --- streams ---------------------------------------------------------------------------------
+
+    def watch(self, task_id: str, *, after: str | None = None) -> Iterator[StreamEvent]:
+        """The events of a task from the beginning (or after an id), until its end.
+
+        Lost connections are taken up again after the last stored event; each comes once, in order.
+        """
+        yield from self._stream(f"/v1/tasks/{task_id}/events", after)
+
+    def watch_all(self, *, after: str | None = None) -> Iterator[StreamEvent]:
+        """The events of all of the caller's tasks, for as long as one listens."""
+        yield from self._stream("/v1/events", after)
+
+    def _stream(self, path: str, after: str | None) -> Iterator[StreamEvent]:
+        last, failures = after, 0
+        while True:
+            headers = {"Accept": "text/event-stream"}
+            if last:
+                headers["Last-Event-ID"] = last
+            try:
+                timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=_WATCH_SILENCE_SECONDS)
+                with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+                    if answer.status_code == httpx.codes.NO_CONTENT:
+                        return
+                    if answer.is_error:
+                        answer.read()
+                        raise _refusal(answer)
+                    for event in _events(answer.iter_lines()):
+                        last, failures = event.id or last, 0
+                        yield event
+            except httpx.TransportError:
+                if failures >= len(_RECONNECT_SECONDS):
+                    raise
+                time.sleep(_RECONNECT_SECONDS[failures])
+                failures += 1
+            except Refused as refused:
+                if refused.status < httpx.codes.INTERNAL_SERVER_ERROR:
+                    raise
+                if failures >= len(_RECONNECT_SECONDS):
+                    raise
+                time.sleep(_RECONNECT_SECONDS[failures])
+                failures += 1
+
+    # --- materials, quotas, pools ----------------------------------------------------------------
+
+    def upload(self, path: Path, tell: Callable[[int], None] = lambda _: None) -> str:
+        """Upload a file and say that it is complete; its material id. `tell` hears bytes sent."""
+        digest, size = hashlib.sha256(), path.stat().st_size
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        made = self._json(
+            "POST",
+            "/v1/materials",
+            json={
+                "sha256": digest.hexdigest(),
+                "size": size,
+                "content_type": kind,
+                "name": path.name,
+            },
+        )
+        material_id = str(made["material_id"])
+        if made["status"] == "ready":
+            tell(size)
+            return material_id
+        upload = made["upload"]
+
+        def content() -> Iterator[bytes]:
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK_BYTES):
+                    yield chunk
+                    tell(len(chunk))
+
+        headers = {**upload["headers"], "Content-Length": str(size)}
+        stored = self._plain.request(
+            upload["method"], upload["url"], content=content(), headers=headers
+        )
+        stored.raise_for_status()
+        self._ask("POST", f"/v1/materials/{material_id}/complete")
+        return material_id
+
+    def quotas(self) -> dict[str, Any]:
+        """What the caller has left, by scene."""
+        return self._json("GET", "/v1/quotas")
+
+    def pools(self) -> dict[str, Any]:
+        """How busy the pools are."""
+        return self._json("GET", "/v1/pools")
+
+    def operate(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """An operator's command (scope `operate`), e.g. `top-up`."""
+        return self._json("POST", f"/v1/operator/{path}", json=dict(body))
+
+    # --- the way there ---------------------------------------------------------------------------
+
+    def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
+        answer = self._http.request(method, path, **options)
+        if answer.is_error:
+            raise _refusal(answer)
+        return answer
+
+    def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        found: dict[str, Any] = self._ask(method, path, **options).json()
+        return found
+
+    def _answer(self, answer: httpx.Response) -> Answer:
+        found = msgspec.json.decode(answer.content, type=Answer)
+        self._consistency[found.task_id] = found.consistency_token
+        return found
+
+
+def _refusal(answer: httpx.Response) -> Refused:
+    try:
+        problem = answer.json()
+    except ValueError:
+        problem = {"title": answer.text[:200]}
+    return Refused(answer.status_code, problem)
+
+
+def _events(lines: Iterator[str]) -> Iterator[StreamEvent]:
+    """The events of a stream, as its standard says: fields until an empty line."""
+    event_id, name, data = "", "message", list[str]()
+    for line in lines:
+        if not line:
+            if data:
+                yield StreamEvent(event_id, name, msgspec.json.decode("\n".join(data)))
+            event_id, name, data = "", "message", []
+        elif not line.startswith(":"):
+            field, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            match field:
+                case "id":
+                    event_id = value
+                case "event":
+                    name = value
+                case "data":
+                    data.append(value)
+                case _:
+                    pass

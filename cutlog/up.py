@@ -1,0 +1,235 @@
+"""Runs an installation: starts the parts, then our processes, and starts again what ends.
+
+A process that has a doubt ends by itself; bringing it back at once makes that safe and quick. The
+processes outlive a killed supervisor (people's tasks go on); the next start ends them first.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final
+
+import httpx
+
+from cutlog.installation import ROOT, Installation, Service
+from cutlog.stack import processes
+from cutlog.stack.processes import Identity
+
+_BACKOFF_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
+_STABLE_SECONDS: Final = 20
+_STOP_SECONDS: Final = 20
+_READY_SECONDS: Final = 90
+_POLL_SECONDS: Final = 0.1
+_LOG_BYTES_MAX: Final = 32 << 20
+
+
+class UpError(Exception):
+    """The installation can't be brought up; the message says which part and shows its log's end."""
+
+
+class _Keeper:
+    """Keeps one process running, in a thread of its own, until it is told to stop."""
+
+    def __init__(
+        self, service: Service, installation: Installation, environ: dict[str, str]
+    ) -> None:
+        self.service = service
+        self.log = installation.logs / f"{service.name}.log"
+        self.starts = 0
+        self._directory = installation.directory
+        self._environ = environ | service.environ
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._keep, name=service.name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        child = self._child
+        return child.pid if child is not None and child.poll() is None else None
+
+    def send(self, what: signal.Signals) -> None:
+        """A signal to the process itself (not to what it started)."""
+        child = self._child
+        if child is not None and child.poll() is None:
+            child.send_signal(what)
+
+    def ask_to_stop(self) -> None:
+        self._stopping.set()
+        self.send(signal.SIGCONT)
+        self.send(signal.SIGTERM)
+
+    def await_stop(self, seconds: float) -> bool:
+        """Whether it went by itself; afterwards nothing of it is left."""
+        self._thread.join(seconds)
+        willing = not self._thread.is_alive()
+        child = self._child
+        if child is not None:
+            identity = processes.identify(child.pid)
+            if identity is not None:
+                processes.kill(identity)
+        self._thread.join(_STOP_SECONDS)
+        return willing
+
+    def ready(self) -> bool:
+        """Whether the process says that it is ready."""
+        if self.pid is None:
+            return False
+        try:
+            return httpx.get(f"{self.service.url}/readyz", timeout=2).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def tail(self, size: int = 3000) -> str:
+        return self.log.read_text(errors="replace")[-size:] if self.log.exists() else ""
+
+    def _keep(self) -> None:
+        fast_ends = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            self._child = child = self._spawn()
+            self.starts += 1
+            if self._stopping.is_set():
+                child.terminate()
+            child.wait()
+            fast_ends = 0 if time.monotonic() - began > _STABLE_SECONDS else fast_ends + 1
+            self._stopping.wait(_BACKOFF_SECONDS[min(fast_ends, len(_BACKOFF_SECONDS)) - 1])
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        if self.log.exists() and self.log.stat().st_size > _LOG_BYTES_MAX:
+            self.log.rename(self.log.with_suffix(".log.1"))
+        marks = {
+            processes.MARK_STACK: str(self._directory),
+            processes.MARK_PART: self.service.name,
+        }
+        with self.log.open("ab") as out:
+            return subprocess.Popen(
+                [sys.executable, "-m", self.service.module],
+                cwd=ROOT,
+                env={**_inherited(), **self._environ, **marks},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+
+class Up:
+    """An installation at work. `start` returns when everything is ready."""
+
+    def __init__(
+        self, installation: Installation, tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.installation = installation
+        self._tell = tell
+        self._keepers: dict[str, _Keeper] = {}
+
+    def start(self) -> None:
+        """Bring everything up; raises UpError or PartError, and leaves nothing running then."""
+        installation = self.installation
+        installation.prepare()
+        end_leftovers(installation)
+        try:
+            took = installation.stack.start()
+            parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items())
+            self._tell(f"parts are up: {parts}")
+            environ = installation.environ()
+            for service in installation.services(installation.settle_ports()):
+                keeper = _Keeper(service, installation, environ)
+                self._keepers[service.name] = keeper
+                keeper.start()
+            self.await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def await_ready(self, seconds: float = _READY_SECONDS) -> None:
+        """Until every process is ready; raises UpError with the log of the one that is not."""
+        until = time.monotonic() + seconds
+        waiting = dict(self._keepers)
+        while waiting:
+            for name, keeper in list(waiting.items()):
+                if keeper.ready():
+                    self._tell(f"{name} is ready")
+                    del waiting[name]
+            if waiting and time.monotonic() > until:
+                name, keeper = next(iter(waiting.items()))
+                message = f"{name} is not ready; the end of {keeper.log}:\n{keeper.tail()}"
+                raise UpError(message)
+            if waiting:
+                time.sleep(_POLL_SECONDS)  # a process has no other way to tell
+
+    def stop(self, *, stack: bool = True) -> None:
+        """End the processes in good order, then the parts (unless `stack` is False)."""
+        for kind in ("api", "runner", "projector", "processor"):
+            some = [k for name, k in self._keepers.items() if name.startswith(kind)]
+            for keeper in some:
+                keeper.ask_to_stop()
+            with ThreadPoolExecutor(max(1, len(some))) as pool:
+                list(pool.map(lambda keeper: keeper.await_stop(_STOP_SECONDS), some))
+        self._keepers.clear()
+        if stack:
+            self.installation.stack.stop()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._keepers)
+
+    @property
+    def api_url(self) -> str:
+        return self._keepers["api"].service.url
+
+    def service(self, name: str) -> Service:
+        return self._keepers[name].service
+
+    def pid(self, name: str) -> int | None:
+        return self._keepers[name].pid
+
+    def starts(self, name: str) -> int:
+        """How often this process was started."""
+        return self._keepers[name].starts
+
+    def ready(self, name: str) -> bool:
+        return self._keepers[name].ready()
+
+    def send(self, name: str, what: signal.Signals) -> None:
+        """A signal to one process; one that ends is started again."""
+        self._keepers[name].send(what)
+
+
+@contextmanager
+def running(
+    installation: Installation, tell: Callable[[str], None] = lambda _: None
+) -> Iterator[Up]:
+    """An installation that is up inside the block and gone after it."""
+    up = Up(installation, tell)
+    up.start()
+    try:
+        yield up
+    finally:
+        up.stop()
+
+
+def end_leftovers(installation: Installation) -> list[str]:
+    """End the processes of this installation that a killed supervisor left; their names."""
+    left: dict[str, Identity] = processes.find_marked(installation.directory)
+    for process in left.values():
+        processes.end(process, signal.SIGTERM, _STOP_SECONDS)
+    return sorted(left)
+
+
+def _inherited() -> dict[str, str]:
+    """Our environment without settings of another installation."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("CUTLOG_")} | {
+        "PYTHONUNBUFFERED": "1",
+        "TZ": "UTC",
+    }
