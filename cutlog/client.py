@@ -235,10 +235,10 @@ class Client:
             },
         )
         material_id = str(made["material_id"])
-        if made["status"] == "ready":
+        upload = made.get("upload")
+        if upload is None:  # it is there already
             tell(size)
             return material_id
-        upload = made["upload"]
 
         def content() -> Iterator[bytes]:
             with path.open("rb") as file:

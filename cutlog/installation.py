@@ -26,17 +26,6 @@ LOCAL_POLICY: Final = Path(__file__).parent / "policies" / "local.json"
 TOKEN_SECONDS: Final = 12 * 3600
 _ALGORITHM: Final = "EdDSA"
 
-_STACK_NAMES: Final = {
-    "KAFKA_BROKERS": "CUTLOG_KAFKA_BROKERS",
-    "POSTGRES_DSN": "CUTLOG_POSTGRES_DSN",
-    "REDIS_URL": "CUTLOG_REDIS_URL",
-    "S3_ENDPOINT": "CUTLOG_OBJECTS_ENDPOINT",
-    "S3_REGION": "CUTLOG_OBJECTS_REGION",
-    "S3_BUCKET": "CUTLOG_OBJECTS_BUCKET",
-    "S3_ACCESS_KEY": "CUTLOG_OBJECTS_ACCESS_KEY",
-    "S3_SECRET_KEY": "CUTLOG_OBJECTS_SECRET_KEY",
-}
-
 
 class RunnerPlan(NamedTuple):
     """One runner process: its pool and how many slots its card is cut into."""
@@ -52,6 +41,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     runners: tuple[RunnerPlan, ...] = (RunnerPlan("A", 1), RunnerPlan("R", 64))
     policy: Path = LOCAL_POLICY
     partitions: int = 2
+    environ: dict[str, str] = {}
+    """Settings on top of the installation's own."""
+    modules: dict[str, str] = {}
+    """Other modules to start instead of ours, by name: drills with a fault on purpose."""
 
 
 class Service(NamedTuple):
@@ -134,8 +127,7 @@ class Installation:
     def environ(self) -> dict[str, str]:
         """The settings that all processes share."""
         kept = msgspec.json.decode((self.directory / "secrets.json").read_bytes(), type=_Secrets)
-        shared = {_STACK_NAMES[name]: value for name, value in self.stack.environ().items()}
-        return shared | {
+        return self.stack.environ() | {
             "CUTLOG_KAFKA_PARTITIONS": str(self.plan.partitions),
             "CUTLOG_KEYS_PSEUDONYM_SECRET": kept.pseudonym_secret,
             "CUTLOG_KEYS_CONSISTENCY_SECRET": kept.consistency_secret,
@@ -144,6 +136,7 @@ class Installation:
             "CUTLOG_API_TOKEN_KEY_FILE": str(self._public_key_path),
             "CUTLOG_API_TOKEN_ALGORITHM": _ALGORITHM,
             "CUTLOG_PROCESSORS_POLICY_FILE": str(self.plan.policy.resolve()),
+            **self.plan.environ,
         }
 
     def services(self, assigned: Mapping[str, int]) -> list[Service]:

@@ -44,6 +44,7 @@ class _Keeper:
         self.starts = 0
         self._directory = installation.directory
         self._environ = environ | service.environ
+        self._module = installation.plan.modules.get(service.module, service.module)
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._child: subprocess.Popen[bytes] | None = None
@@ -113,7 +114,7 @@ class _Keeper:
         }
         with self.log.open("ab") as out:
             return subprocess.Popen(
-                [sys.executable, "-m", self.service.module],
+                [sys.executable, "-m", self._module],
                 cwd=ROOT,
                 env={**_inherited(), **self._environ, **marks},
                 stdin=subprocess.DEVNULL,
@@ -133,8 +134,11 @@ class Up:
         self._tell = tell
         self._keepers: dict[str, _Keeper] = {}
 
-    def start(self) -> None:
-        """Bring everything up; raises UpError or PartError, and leaves nothing running then."""
+    def start(self, ending: threading.Event | None = None) -> None:
+        """Bring everything up; raises UpError or PartError, and leaves nothing running then.
+
+        Setting `ending` gives up waiting: whoever set it stops everything next.
+        """
         installation = self.installation
         installation.prepare()
         end_leftovers(installation)
@@ -147,16 +151,18 @@ class Up:
                 keeper = _Keeper(service, installation, environ)
                 self._keepers[service.name] = keeper
                 keeper.start()
-            self.await_ready()
+            self.await_ready(ending=ending)
         except BaseException:
             self.stop()
             raise
 
-    def await_ready(self, seconds: float = _READY_SECONDS) -> None:
+    def await_ready(
+        self, seconds: float = _READY_SECONDS, *, ending: threading.Event | None = None
+    ) -> None:
         """Until every process is ready; raises UpError with the log of the one that is not."""
         until = time.monotonic() + seconds
         waiting = dict(self._keepers)
-        while waiting:
+        while waiting and not (ending is not None and ending.is_set()):
             for name, keeper in list(waiting.items()):
                 if keeper.ready():
                     self._tell(f"{name} is ready")

@@ -26,6 +26,7 @@ from schema.commands import (
     BeatRunner,
     Command,
     DrainRunner,
+    FreeSlot,
     HeldAttempt,
     RegisterRunner,
 )
@@ -57,6 +58,9 @@ from schema.words import LossCause
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.2
+_PAUSES_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Before a new incarnation, longer while they end young."""
+_GROWN_UP_SECONDS = 30.0
 _FIRST_ANSWER_SECONDS = 10.0
 """How long a registration may stay unanswered before it is made anew."""
 _BEAT_SECONDS = 1.0
@@ -190,7 +194,8 @@ class Incarnation:
                     else:
                         self._dispatch(message)
                 case StopAttempt():
-                    self._stop(message.task_id, message.token)
+                    if not self._stop(message.task_id, message.token):
+                        self._keep(asyncio.create_task(self._free(message)))
                 case YieldAttempt():
                     attempt = self._attempts.get((message.task_id, message.token))
                     if attempt is not None:
@@ -214,11 +219,25 @@ class Incarnation:
             if (held.task_id, held.token) not in stay:
                 self._stop(held.task_id, held.token)
 
-    def _stop(self, task_id: str, token: int) -> None:
-        """Exactly this attempt; no match is nothing."""
+    def _stop(self, task_id: str, token: int) -> bool:
+        """Exactly this attempt; whether there is such a one."""
         attempt = self._attempts.get((task_id, token))
         if attempt is not None:
             attempt.stop()
+        return attempt is not None
+
+    async def _free(self, message: StopAttempt) -> None:
+        """Nothing of this attempt is here (any more): its slot is free."""
+        await self.tell(
+            FreeSlot(
+                command_id=CommandId(f"free-{message.task_id}-{message.token}-{self.who[2]}"),
+                pool_id=self.who.pool_id,
+                runner_id=self.who.runner_id,
+                incarnation_id=self.who.incarnation_id,
+                task_id=message.task_id,
+                token=message.token,
+            )
+        )
 
     def _dispatch(self, message: DispatchAttempt) -> None:
         place = (message.task_id, message.token)
@@ -360,13 +379,16 @@ class Runner:
 
     async def run(self) -> None:
         """Incarnation after incarnation, until `stop`."""
+        young = 0
         try:
             while not self._stopping.is_set():
+                began = time.monotonic()
                 try:
                     await self._live()
                 except LogUnavailableError as error:
                     log.warning("the log is away", extra=facts(error=str(error)))
-                    await self._pause()
+                young = 0 if time.monotonic() - began > _GROWN_UP_SECONDS else young + 1
+                await self._pause(_PAUSES_SECONDS[min(young, len(_PAUSES_SECONDS) - 1)])
         finally:
             self._incarnation = None
             for hint in self._hints:
@@ -406,8 +428,6 @@ class Runner:
             for end in ends:
                 if isinstance(end, Exception):
                     log.error("an incarnation broke", exc_info=end)
-        if not self._stopping.is_set():
-            await self._pause()
 
     async def _listen(self, inbox: LogReader, incarnation: Incarnation) -> None:
         mine = incarnation.who
@@ -426,9 +446,9 @@ class Runner:
                     messages.append(message)
             incarnation.receive(messages)
 
-    async def _pause(self) -> None:
+    async def _pause(self, seconds: float) -> None:
         try:
-            async with asyncio.timeout(_RETRY_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._stopping.wait()
         except TimeoutError:
             return

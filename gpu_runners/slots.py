@@ -29,6 +29,9 @@ from gpu_runners.worker_messages import (
 from schema.failures import FailureClass
 
 _ROOT = Path(__file__).parents[1]
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+"""Several workers share a machine: no thread pool that grows with its cores."""
+
 _GRACE_SECONDS = 1.0
 _START_SECONDS_MAX = 60.0
 _LOOK_AGAIN_SECONDS = 0.01
@@ -72,6 +75,7 @@ class WorkerProcess:
             stdout=asyncio.subprocess.PIPE,
             limit=LINE_BYTES_MAX,
             cwd=_ROOT,
+            env={**os.environ, **_ENVIRONMENT},
             start_new_session=True,
         )
         try:

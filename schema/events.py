@@ -153,8 +153,10 @@ class TaskMaterialConfirmed(OfTask, tag="task.material_confirmed.v1"):
 
 
 class TaskQueued(OfTask, tag="task.queued.v1"):
-    """CREATED -> QUEUED: everything that it needs is there. Also told when a retry delay is over:
-    the task was QUEUED by status all the while, and waits at its pool from here on.
+    """CREATED -> QUEUED: everything that it needs is there.
+
+    Also told when a retry delay is over: the task was QUEUED by status all the while, and waits at
+    its pool from here on.
     """
 
     pool_id: PoolId

@@ -116,7 +116,7 @@ class KeepPolicy(Part):
 class Policy(Part):
     version: Positive
     timezone: str = "UTC"
-    """IANA name of the zone in which days and months of quotas begin."""
+    """IANA name of the zone in which days and months of quotas begin. Fixed by the first policy."""
     scenes: dict[Scene, ScenePolicy]
     tiers: dict[str, TierPolicy]
     pools: dict[PoolId, PoolPolicy]
@@ -143,7 +143,7 @@ def read_policy(document: bytes) -> Policy:
     try:
         raw = msgspec.json.decode(document)
         policy = msgspec.convert(raw, Policy, strict=True)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise PolicyError(str(error)) from error
     _refuse_unknown_fields(policy, raw, "")
     check_policy(policy)

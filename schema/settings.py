@@ -74,6 +74,8 @@ class Api(Section):
     token_key_file: str = ""
     """Public key (PEM) or secret file that tokens are checked with; or `token_jwks_url`."""
     token_jwks_url: str = ""
+    instance: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 0
+    """Number of this instance: it reads partition `instance` (modulo their number) of replies."""
     reply_timeout_seconds: Seconds = 2
     unanswered_max: Positive = 5_000
     """Commands without reply in a partition beyond which the door answers 503."""

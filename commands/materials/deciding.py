@@ -24,7 +24,7 @@ from schema.routes import MaterialBound
 
 def decide(state: MaterialState, command: MaterialBound, now: Now) -> MaterialDecision:
     """What follows from the command, in this state, now."""
-    asked = Asked(command.command_id, command.material_id, now)
+    asked = Asked(command.command_id, command.material_id, now, state.seq)
     match command:
         case c.RegisterMaterial():
             return _register(state, command, asked)

@@ -17,17 +17,22 @@ NOTHING: Final[MaterialDecision] = Decision()
 
 
 class Asked(NamedTuple):
-    """What every rule is handed: who asks, of which material, when."""
+    """What every rule is handed: who asks, of which material, when.
+
+    A material may be declared anew, and then the same command is told again and means something: so
+    the number in its event's id is that of the events before it.
+    """
 
     command_id: CommandId
     material_id: MaterialId
     now: Now
+    seq: int
 
     def event_id(self) -> EventId:
-        return event_id_of(self.command_id, 0)
+        return event_id_of(self.command_id, self.seq)
 
     def order_id(self, suffix: str) -> CommandId:
-        return follow_up_id(event_id_of(self.command_id, 0), suffix)
+        return follow_up_id(self.event_id(), suffix)
 
 
 def is_stranger(state: MaterialRow, command: MaterialBound) -> bool:

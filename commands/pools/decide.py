@@ -41,7 +41,7 @@ def decide(state: PoolState, command: c.PoolCommand, now: Now) -> Decision[e.Poo
 
 def decide_into(draft: Draft, command: c.PoolCommand) -> None:
     """The same, said into a draft."""
-    rule = _RULES.get(type(command))
+    rule = RULES.get(type(command))
     if rule is not None:  # ReleaseKey is the engine's
         rule(draft, command)
 
@@ -331,7 +331,7 @@ def decide_due(draft: Draft, key: str) -> None:
 
 
 _Rule = Callable[[Draft, Any], None]
-_RULES: Final[dict[type, _Rule]] = {
+RULES: Final[dict[type, _Rule]] = {
     c.EnqueueTask: _enqueue,
     c.DequeueTask: _dequeue,
     c.GrantAttempt: _grant,

@@ -66,7 +66,7 @@ def evolve(state: PoolState, event: e.PoolEvent, now: Now) -> None:
     pool = state.pool(event.pool_id)
     if event.seq != pool.seq + 1:
         raise ImpossibleEventError(pool, event)
-    after = _EVOLVE[type(event)](state, pool, event, now)
+    after = EVOLVE[type(event)](state, pool, event, now)
     state.put(
         pool_key(event.pool_id),
         PoolRow(
@@ -297,7 +297,7 @@ def _with_lane(pool: PoolRow, lane: Lane, stood_ms: int, since_ms: int | None) -
 
 
 _Evolve = Callable[[PoolState, PoolRow, Any, Now], PoolRow]
-_EVOLVE: Final[dict[type, _Evolve]] = {
+EVOLVE: Final[dict[type, _Evolve]] = {
     e.TaskEnqueued: _enqueued,
     e.TaskDequeued: _dequeued,
     e.SlotProposed: _proposed,

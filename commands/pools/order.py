@@ -142,3 +142,7 @@ class FreeSlots:
                 return first[1]
             self._ranked.skip()
         return None
+
+    def __len__(self) -> int:
+        """Entries kept, stale ones included."""
+        return len(self._ranked)

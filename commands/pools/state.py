@@ -321,11 +321,11 @@ class PoolState:
                 del yard.leases[runner]
         elif old is None:
             yard.leases.setdefault(runner, set()).add(key)
-        if used or row is None:
+        if used or row is None or old is None:
             self._recount(yard, runner, used)
 
     def _recount(self, yard: Yard, runner: str, used: int) -> None:
-        """A runner's use of its slots changed by `used`, or it holds a lease less."""
+        """A runner's use of its slots changed by `used`, or it holds a lease more or less."""
         count = yard.used.get(runner, 0) + used
         if count:
             yard.used[runner] = count

@@ -49,7 +49,11 @@ def _topped_up(command: TopUpQuota, seq: int, now: Now) -> Accepted | None:
 
 
 def publish(books: Books, command: PublishPolicy, now: Now) -> Decision[QuotaEvent]:
-    """Versions only rise; the same one again is already so, unless it says something else."""
+    """Versions only rise; the same one again is already so, unless it says something else.
+
+    The zone is that of the first policy: in another one the running month would begin anew, and
+    with it everybody's credits.
+    """
     held = books.policy
     try:
         check_policy(command.policy)
@@ -63,6 +67,9 @@ def publish(books: Books, command: PublishPolicy, now: Now) -> Decision[QuotaEve
             if command.policy != held.policy:
                 return refuse(command, now, Refusal.IDEMPOTENCY_CONFLICT)
             return Decision(reply=_adopted(command, held.seq, now))
+        zone = held.policy.timezone
+        if command.policy.timezone != zone:
+            return refuse(command, now, Refusal.POLICY_INVALID, detail=f"timezone: {zone} is fixed")
     event = PolicyAdopted(
         event_id=event_id_of(command.command_id, 0),
         seq=1 if held is None else held.seq + 1,

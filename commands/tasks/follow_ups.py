@@ -231,7 +231,8 @@ def accepted(
 
 def already(state: TaskRow, command: c.CancelTask | c.RequeueTask, asked: Asked) -> TaskDecision:
     """It is so; who asks again is answered again."""
-    return Decision(reply=accepted(command, asked, state.seq, STATUSES[type(state)]))
+    reserved = command.reserved_micros if isinstance(command, c.RequeueTask) else None
+    return Decision(reply=accepted(command, asked, state.seq, STATUSES[type(state)], reserved))
 
 
 def is_stranger(state: TaskRow, command: c.CancelTask | c.RequeueTask) -> bool:

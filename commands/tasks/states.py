@@ -2,8 +2,8 @@
 
 A state is its own row, under the task's id. QUEUED has two types: `Queued` waits at its pool,
 `Delayed` waits for its retry delay and is not at the pool. RUNNING has two: `Running`, and
-`Storing` once the work is done and its files are being stored. `until_ms` and `end_until_ms` are instants of
-the served clock of task-commands; `started_ms` is log time.
+`Storing` once the work is done and its files are being stored. `until_ms` and `end_until_ms` are
+instants of the served clock of task-commands; `started_ms` is log time.
 """
 
 from typing import Any, Final, dataclass_transform

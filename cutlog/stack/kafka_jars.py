@@ -14,7 +14,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cutlog.stack.part import PartError, fresh
+from cutlog.stack.part import PartError, fresh, scratch
 
 VERSION = "4.4.0"
 # Kafka, and what makes it log: without a binding its logger is a silent one. Resolved one by one;
@@ -42,14 +42,14 @@ def ensure_jars(cache: Path) -> Path:
     with _alone(cache):
         if sums(folder) == locked:
             return folder
-        found = _download(cache)
-        if found != locked:
-            odd = sorted(dict(found.items() ^ locked.items()))
-            raise PartError(f"Kafka's jars are not those of {LOCK.name}: {', '.join(odd)}")
-        if folder.exists():
-            shutil.rmtree(folder)
-        (cache / "kafka.new" / "lib").rename(folder)
-        shutil.rmtree(cache / "kafka.new")
+        with scratch(cache) as work:
+            found = _download(work)
+            if found != locked:
+                odd = sorted(dict(found.items() ^ locked.items()))
+                raise PartError(f"Kafka's jars are not those of {LOCK.name}: {', '.join(odd)}")
+            if folder.exists():
+                shutil.rmtree(folder)
+            (work / "lib").rename(folder)
     return folder
 
 
@@ -71,9 +71,8 @@ def sums(folder: Path) -> dict[str, str]:
     return {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in folder.glob("*.jar")}
 
 
-def _download(cache: Path) -> dict[str, str]:
-    """Resolve into `kafka.new/lib`; jgo parts the jars into `jars` and `modules`."""
-    work = fresh(cache / "kafka.new")
+def _download(work: Path) -> dict[str, str]:
+    """Resolve into `lib` of that folder; jgo parts the jars into `jars` and `modules`."""
     environ = dict(os.environ)
     # jgo asks with `requests`, which brings certificates of its own; behind a proxy with its own
     # certificate only the system knows it.
@@ -113,8 +112,7 @@ def _alone(cache: Path) -> Generator[None]:
 
 def write_lock(cache: Path) -> None:
     """Take what the resolver finds as the truth from now on."""
-    with _alone(cache):
-        found = _download(cache)
-        shutil.rmtree(cache / "kafka.new")
+    with _alone(cache), scratch(cache) as work:
+        found = _download(work)
     head = f"# sha256 of the jars of Kafka {VERSION}, made by `make lock`\n"
     LOCK.write_text(head + "".join(f"{found[name]}  {name}\n" for name in sorted(found)))

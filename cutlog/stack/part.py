@@ -8,7 +8,9 @@ import importlib.util
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -89,11 +91,27 @@ def run_once(arguments: list[str], *, what: str, stdin: str | None = None) -> No
 
 
 def fresh(directory: Path) -> Path:
-    """An empty folder; what an interrupted preparation left there is dropped."""
+    """That folder, empty."""
     if directory.exists():
         shutil.rmtree(directory)
     directory.mkdir(parents=True)
     return directory
+
+
+@contextmanager
+def scratch(directory: Path) -> Generator[Path]:
+    """A new folder in `directory` to prepare something in, that is then renamed to its place.
+
+    It has a name that nobody had before: a preparation whose starter was killed may still write to
+    its own folder for a moment. Such leftovers are dropped.
+    """
+    for left in directory.glob("new-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    path = Path(tempfile.mkdtemp(prefix="new-", dir=directory))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def write_private(path: Path, text: str) -> Path:

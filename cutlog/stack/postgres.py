@@ -20,9 +20,9 @@ from cutlog.stack.part import (
     Launch,
     PartError,
     Place,
-    fresh,
     package_folder,
     run_once,
+    scratch,
     write_private,
 )
 
@@ -52,25 +52,9 @@ class Postgres:
         if data.exists():
             _drop_stale_lock(data)
             return
-        new = fresh(place.directory / "data.new")
-        password = write_private(place.directory / "password", place.secrets.postgres_password)
-        if os.geteuid() == 0:
-            who = pwd.getpwnam("nobody")
-            for path in (new, password):
-                os.chown(path, who.pw_uid, who.pw_gid)
-        # C.UTF-8 is built in, so no locale of the system is needed and sorting is everywhere alike.
-        initdb = [str(_BIN / "initdb"), "-D", str(new), "-U", USER, "--pwfile", str(password)]
-        initdb += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale-provider=builtin"]
-        initdb += ["--locale=C", "--builtin-locale=C.UTF-8", "--no-instructions"]
-        run_once(_unprivileged(initdb, new), what="initdb")
-        single = [str(_BIN / "postgres"), "--single", "-D", str(new), "postgres"]
-        run_once(
-            _unprivileged(single, new),
-            what="creating the database",
-            stdin=f"CREATE DATABASE {DATABASE};\n",
-        )
-        password.unlink()
-        new.rename(data)
+        with scratch(place.directory) as work:
+            new = _initialise(work, place.secrets.postgres_password)
+            new.rename(data)
 
     def launch(self, place: Place) -> Launch:
         data = place.directory / "data"
@@ -89,6 +73,29 @@ class Postgres:
                 return line.recv(1) == b"R"
         except OSError:
             return False
+
+
+def _initialise(work: Path, password: str) -> Path:
+    """A new cluster with our database, in a folder of `work`."""
+    new = work / "data"
+    new.mkdir()
+    secret = write_private(work / "password", password)
+    if os.geteuid() == 0:
+        who = pwd.getpwnam("nobody")
+        for path in (work, new, secret):
+            os.chown(path, who.pw_uid, who.pw_gid)
+    # C.UTF-8 is built in, so no locale of the system is needed and sorting is everywhere alike.
+    initdb = [str(_BIN / "initdb"), "-D", str(new), "-U", USER, "--pwfile", str(secret)]
+    initdb += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale-provider=builtin"]
+    initdb += ["--locale=C", "--builtin-locale=C.UTF-8", "--no-instructions"]
+    run_once(_unprivileged(initdb, new), what="initdb")
+    single = [str(_BIN / "postgres"), "--single", "-D", str(new), "postgres"]
+    run_once(
+        _unprivileged(single, new),
+        what="creating the database",
+        stdin=f"CREATE DATABASE {DATABASE};\n",
+    )
+    return new
 
 
 def _unprivileged(arguments: list[str], data: Path) -> list[str]:

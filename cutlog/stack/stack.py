@@ -31,7 +31,7 @@ from cutlog.stack.valkey import Valkey
 
 PartName = Literal["kafka", "postgres", "valkey", "s3"]
 PART_NAMES: tuple[PartName, ...] = ("kafka", "postgres", "valkey", "s3")
-_READY_SECONDS = 60
+_READY_SECONDS = 90
 _STOP_SECONDS = 15
 _LOG_BYTES_MAX = 16 << 20
 
@@ -140,7 +140,10 @@ class LocalStack:
         return self.directory / "logs" / f"{part}.log"
 
     def environ(self) -> dict[str, str]:
-        """The settings that our processes find the parts by. The stack was started once before."""
+        """The settings that our processes find the parts by, in the words of `schema.settings`.
+
+        Raises PartError when the stack was never started: then it has no ports yet.
+        """
         kept = state.load(self.directory)
         if not kept.ports:
             raise PartError("the stack was never started, so it has no ports yet")
@@ -148,14 +151,14 @@ class LocalStack:
         redis_password = quote(kept.secrets.valkey_password, safe="")
         postgres, valkey = kept.ports["postgres"], kept.ports["valkey"]
         return {
-            "KAFKA_BROKERS": f"{HOST}:{kept.ports['kafka']}",
-            "POSTGRES_DSN": f"postgresql://{USER}:{password}@{HOST}:{postgres}/{DATABASE}",
-            "REDIS_URL": f"redis://:{redis_password}@{HOST}:{valkey}/0",
-            "S3_ENDPOINT": f"http://{HOST}:{kept.ports['s3-s3']}",
-            "S3_REGION": seaweedfs.REGION,
-            "S3_BUCKET": seaweedfs.BUCKET,
-            "S3_ACCESS_KEY": kept.secrets.s3_access_key,
-            "S3_SECRET_KEY": kept.secrets.s3_secret_key,
+            "CUTLOG_KAFKA_BROKERS": f"{HOST}:{kept.ports['kafka']}",
+            "CUTLOG_POSTGRES_DSN": f"postgresql://{USER}:{password}@{HOST}:{postgres}/{DATABASE}",
+            "CUTLOG_REDIS_URL": f"redis://:{redis_password}@{HOST}:{valkey}/0",
+            "CUTLOG_OBJECTS_ENDPOINT": f"http://{HOST}:{kept.ports['s3-s3']}",
+            "CUTLOG_OBJECTS_REGION": seaweedfs.REGION,
+            "CUTLOG_OBJECTS_BUCKET": seaweedfs.BUCKET,
+            "CUTLOG_OBJECTS_ACCESS_KEY": kept.secrets.s3_access_key,
+            "CUTLOG_OBJECTS_SECRET_KEY": kept.secrets.s3_secret_key,
         }
 
     # ------------------------------------------------------------------------ the way there

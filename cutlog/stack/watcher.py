@@ -1,8 +1,8 @@
 """Ends a stack when its owner is gone, however it went: `python -m cutlog.stack.watcher FOLDER`.
 
-The owner holds the other end of our standard input, and says a word when all is well. Only the kernel can be trusted to tell of a
-SIGKILL, and it does so by closing that pipe. (PR_SET_PDEATHSIG is not used: it follows the thread
-that started the part, not the process.)
+The owner holds the other end of our standard input, and says a word when it has ended the stack
+itself. Only the kernel can be trusted to tell of a SIGKILL, and it does so by closing that pipe.
+(PR_SET_PDEATHSIG is not used: it follows the thread that started the part, not the process.)
 """
 
 import fcntl

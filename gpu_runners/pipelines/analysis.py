@@ -11,7 +11,7 @@ import av.container
 import msgspec
 import numpy as np
 from av.audio.frame import AudioFrame
-from av.error import FFmpegError
+from av.error import DecoderNotFoundError, FFmpegError
 from av.packet import Packet
 from av.stream import Stream
 from av.video.frame import VideoFrame
@@ -167,6 +167,8 @@ def analyse(
             for frame in frames:
                 at = frame.time - header.origin_seconds if frame.time is not None else last_end
                 if isinstance(frame, AudioFrame):
+                    if at > limits.seconds_max:
+                        continue  # the pictures decide what is too long
                     sounds[packet.stream.index].hear(frame, at)
                 else:
                     picture.see(frame, max(0.0, at))
@@ -192,15 +194,24 @@ def _packets(
             packet = next(packets)
         except StopIteration:
             return
+        except IndexError:  # a stream that began later than the header: not one of ours
+            packets = container.demux(streams)
+            continue
+        except MemoryError:
+            raise
         except FFmpegError:  # the rest can't be read; what was decoded is counted
             return
         yield packet
 
 
 def _decoded(packet: "Packet[Stream]") -> tuple[list[VideoFrame | AudioFrame], int]:
-    """Frames of a packet, and 1 if it was damaged."""
+    """Frames of a packet, and 1 if it was damaged. Errors: MemoryError, InputError."""
     try:
         return [f for f in packet.decode() if isinstance(f, (VideoFrame, AudioFrame))], 0
+    except (MemoryError, BlockingIOError) as error:  # the second: no memory for a thread
+        raise MemoryError(f"while decoding: {error}") from error
+    except DecoderNotFoundError as error:
+        raise InputError(InputReason.UNSUPPORTED, "The video's codec is unknown.") from error
     except FFmpegError:
         return [], 1
 

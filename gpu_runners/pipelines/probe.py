@@ -69,7 +69,18 @@ def opened(path: Path, limits: ProbeLimits) -> Generator[av.container.InputConta
         "max_pixels": str(limits.pixels_max),
     }
     try:
-        container = av.open(str(path), mode="r", container_options=options, options=options)
+        container = av.open(
+            str(path),
+            mode="r",
+            container_options=options,
+            options=options,
+            metadata_errors="replace",
+        )
+    except MemoryError as error:  # a header takes little: this one asks for nonsense
+        raise InputError(
+            InputReason.DAMAGED,
+            "The file's index is damaged: it asks for more memory than there is.",
+        ) from error
     except FFmpegError as error:
         raise InputError(
             InputReason.NOT_MEDIA,
@@ -97,7 +108,9 @@ def probe(path: Path, limits: ProbeLimits) -> SourceHeader:
 
 
 def _header(container: av.container.InputContainer, size: int, limits: ProbeLimits) -> SourceHeader:
-    audio = tuple(s.index for s in container.streams if isinstance(s, AudioStream))
+    audio = tuple(
+        s.index for s in container.streams if isinstance(s, AudioStream) and _decodable(s)
+    )
     video = _film_stream(container, has_sound=bool(audio))
     codec = video.codec_context
     if codec.width <= 0 or codec.height <= 0:
@@ -141,12 +154,17 @@ def _film_stream(container: av.container.InputContainer, *, has_sound: bool) -> 
     """The first moving picture; a cover picture of a song is none."""
     for stream in container.streams:
         if isinstance(stream, VideoStream) and not stream.disposition & Disposition.attached_pic:
-            if getattr(stream, "codec_context", None) is None:
+            if not _decodable(stream):
                 raise InputError(InputReason.UNSUPPORTED, "The video's codec is unknown.")
             return stream
     if has_sound:
         raise InputError(InputReason.NO_VIDEO, "The file has sound but no video.")
     raise InputError(InputReason.NO_VIDEO, "The file has neither video nor sound.")
+
+
+def _decodable(stream: AudioStream | VideoStream) -> bool:
+    """Whether a decoder for it is known; the library's types don't say that there may be none."""
+    return getattr(stream, "codec_context", None) is not None
 
 
 def _claimed_seconds(container: av.container.InputContainer, video: VideoStream) -> float | None:

@@ -2,12 +2,12 @@
 
 What it is
 ----------
-Stock Faust commits an event whose handler raised, drops events after a recovery, doubles them after a
-crash and lets a stalled worker write over its successor. This package keeps Faust's app, worker,
+Stock Faust commits an event whose handler raised, drops events after a recovery, doubles them after
+a crash and lets a stalled worker write over its successor. This package keeps Faust's app, worker,
 agents, topics, table, changelog, assignment and rebalance, and gives what they lack: **one Kafka
-transaction for each batch of a partition number**. Outputs, changed rows, source positions and a journal
-record are committed together or not at all, by a producer whose transactional id belongs to the
-partition number, so a former owner is fenced before its successor reads a thing.
+transaction for each batch of a partition number**. Outputs, changed rows, source positions and a
+journal record are committed together or not at all, by a producer whose transactional id belongs
+to the partition number, so a former owner is fenced before its successor reads a thing.
 
 It imports nothing of the application around it and can be lifted out.
 
@@ -21,30 +21,31 @@ Write a class with the six members of `Rules`, declare `Table`s and `Source`s, t
                 tables=[ORDERS], outputs={"order-events"}, rules=OrderRules())
     sys.exit(run(app))
 
-`handle(step, record)` is synchronous: `step.get`, decide, `step.put`, `step.send`. `step.now` is the only
-time. What it raises makes the command poison, never a crash: see `rules.py` and `quarantine.py`.
+`handle(step, record)` is synchronous: `step.get`, decide, `step.put`, `step.send`. `step.now` is
+the only time. What it raises makes the command poison, never a crash: `rules.py`, `quarantine.py`.
 
 How it works
 ------------
-- `transport.py` hands all fetched records of a topic-partition to its agent as one `Batch`; the agent
-  forwards it to the `Owner` of the partition number (`owner.py`).
-- The owner takes what waits, in the order of `order.py`, lets the `Writer` (`writer.py`, without any
-  Kafka) work it, and commits (`transaction.py`). No effect: no transaction, positions ride along.
+- `transport.py` hands all fetched records of a topic-partition to its agent as one `Batch`; the
+  agent forwards it to the `Owner` of the partition number (`owner.py`).
+- The owner takes what waits, in the order of `order.py`, lets the `Writer` (`writer.py`, without
+  any Kafka) work it, and commits (`transaction.py`). No effect: no transaction, positions ride.
 - On assignment (`engine.py`): fence, read the changelog (`changelog.py`), check and seek, open.
 - Positions and clocks are one row of the changelog, `NUL book`; rows are `TABLE NUL KEY`.
 - Doubt ends the process at once (`exits.py`, `watchdog.py`): a gap, a failed or late transaction, a
-  failed recovery, a trimmed source, no progress. A supervisor starts it again; a static `instance_id`
-  makes that fast. Code that is wrong (many quarantines) stays down instead: alive, not ready.
+  failed recovery, a trimmed source, no progress. A supervisor starts it again; a static
+  `instance_id` makes that fast. Code that is wrong (many quarantines) stays down instead: alive,
+  not ready.
 
 What it needs
 -------------
 All sources, the changelog (compacted) and the journal exist with the same number of partitions;
-sources have `message.timestamp.type=LogAppendTime`. Everybody reads `read_committed`. A changed set of
-sources is stop all, start all. A plain `topic.send` raises. Private parts of Faust and aiokafka are
-used: their versions are asserted at import.
+sources have `message.timestamp.type=LogAppendTime`. Everybody reads `read_committed`. A changed set
+of sources is stop all, start all. A plain `topic.send` raises. Private parts of Faust and aiokafka
+are used: their versions are asserted at import.
 
-Names below are imported lazily where they need Faust, so replay, simulation and tests of rules can use
-the `Writer` without it.
+Names below are imported lazily where they need Faust, so replay, simulation and tests of rules can
+use the `Writer` without it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -106,7 +107,7 @@ _WITH_FAUST = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - it stands for whatever is imported
     module = _WITH_FAUST.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

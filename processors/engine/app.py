@@ -6,11 +6,14 @@
 # pyright: reportPrivateUsage=false, reportUntypedBaseClass=false
 # pyright: reportIncompatibleMethodOverride=false, reportMissingParameterType=false
 
+# Private members and any types: that is what hooking into Faust means.
+# ruff: noqa: ANN401, SLF001
+
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import aiokafka
 import faust
@@ -28,7 +31,7 @@ from processors.engine.rows import AnyTable
 from processors.engine.rules import Rules
 from processors.engine.settings import Settings
 from processors.engine.tables import StateManager, StateTable
-from processors.engine.transport import Transport
+from processors.engine.transport import Consumer, Thread, Transport
 from processors.engine.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -41,7 +44,7 @@ if _found != KNOWN:
     raise ImportError(f"the engine was read against {KNOWN}, found {_found}")
 
 
-class BatchSchema(faust.Schema):  # type: ignore[misc]
+class BatchSchema(faust.Schema[Any, Any]):
     """Hands a batch to the agent as it is: nothing is decoded, so nothing can be skipped."""
 
     def compile(self, app: Any, **_: Any) -> Callable[..., Any]:
@@ -51,7 +54,7 @@ class BatchSchema(faust.Schema):  # type: ignore[misc]
         return decode
 
 
-class App(faust.App):  # type: ignore[misc]
+class App(faust.App):
     """A Faust app whose agents only forward; made by `build`."""
 
     engine: Engine
@@ -112,7 +115,7 @@ class App(faust.App):  # type: ignore[misc]
         settings = self.engine.settings
         committed = time.monotonic()
         while not self.should_stop:
-            thread = self.consumer._thread
+            thread: Thread = cast("Consumer", self.consumer)._thread
             seen = thread.seen()
             self._watchdog.beat(seen)
             await self.engine.beat(seen)
@@ -136,7 +139,7 @@ class App(faust.App):  # type: ignore[misc]
         self.agent(topic, name=f"forward {source.topic}")(forward)
 
 
-def build(  # noqa: PLR0913 - one function puts an app together
+def build(
     settings: Settings,
     *,
     sources: Sequence[Source],
@@ -168,7 +171,8 @@ def build(  # noqa: PLR0913 - one function puts an app together
 
 def run(app: App) -> int:
     """Serve until SIGTERM or SIGINT; gives the exit code. Any doubt ends the process inside."""
-    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
+    # the consumer's thread makes its own loop, so a loop alone is not enough
+    asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # pyright: ignore[reportDeprecated]
     try:
         asyncio.run(app.engine.check_topics())
     except TopologyError as error:
@@ -180,6 +184,7 @@ def run(app: App) -> int:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     worker = app.Worker(loop=loop, redirect_stdouts=False, override_logging=False, quiet=True)
+    worker.spinner = None  # it writes to the terminal all the same
     try:
         worker.execute_from_commandline()
     except SystemExit as end:

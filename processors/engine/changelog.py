@@ -4,6 +4,7 @@ It runs after the fence, so nobody else can append and no transaction is open: t
 """
 
 # aiokafka ships no types; what it hands out is unknown, and stays so.
+# ruff: noqa: ANN401
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

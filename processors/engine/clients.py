@@ -1,6 +1,7 @@
 """The Kafka clients of the engine, beside the consumer that Faust owns."""
 
 # aiokafka ships no types; what it hands out is unknown, and stays so.
+# ruff: noqa: ANN401
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
 
@@ -18,7 +19,7 @@ from processors.engine.settings import Settings
 
 # After a commit the coordinator answers CONCURRENT_TRANSACTIONS until the markers are written;
 # aiokafka asks again after 20 ms, which would be the latency of every transaction under load.
-aiokafka.producer.sender.BACKOFF_OVERRIDE = 0.002  # type: ignore[attr-defined]
+aiokafka.producer.sender.BACKOFF_OVERRIDE = 0.002
 
 BATCH_BYTES_MAX: Final = 800_000
 """Of one produced batch; the broker's default limit is 1 MiB."""

@@ -1,8 +1,12 @@
 """The runtime of one process: which partition numbers it owns, how they are taken and given back.
 
-On assignment: fence (InitProducerId) -> read the changelog to its end -> seek -> open. State is kept
-over a rebalance only if nobody else owned the partition since: same producer id, epoch one higher.
+On assignment: fence (InitProducerId) -> read the changelog to its end -> seek -> open. State is
+kept over a rebalance only if nobody else owned the partition since: same producer id, epoch one
+higher.
 """
+
+# aiokafka's clients have no types.
+# ruff: noqa: ANN401
 
 import asyncio
 import contextlib
@@ -39,16 +43,20 @@ class Health(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Where the consumer stands in a source partition: next to fetch, and end of what may be read."""
+    """Where the consumer stands in a source partition."""
 
     position: int
+    """Next to fetch."""
     end: int
+    """Of what may be read."""
+    handed: int
+    """End of what was handed to the agents."""
 
 
 class Engine:
     """Owners by partition number. Everything runs in the app's event loop."""
 
-    def __init__(  # noqa: PLR0913 - the parts of an app, put together in `build`
+    def __init__(
         self,
         settings: Settings,
         *,
@@ -161,7 +169,7 @@ class Engine:
         metrics = self.metrics
         if self._shared is not None:
             metrics.pace.set(self._shared.pace.seconds)
-        for (topic, number), (position, end) in seen.items():
+        for (topic, number), (position, end, _) in seen.items():
             owner = self.owners.get(number)
             if owner is not None:
                 waiting = owner.waiting.count(topic)
@@ -229,8 +237,9 @@ class Engine:
         )
 
     async def _fence(self, number: int, shared: Shared) -> Owner | None:
-        """Become the only one who can write for this number; gives an owner to be recovered, or
-        None if the state in memory is still the truth.
+        """Become the only one who can write for this number.
+
+        Gives an owner to be recovered, or None if the state in memory is still the truth.
         """
         old = self.owners.pop(number, None)
         before = None if old is None else old.fenced_as
@@ -301,7 +310,7 @@ class Engine:
 def check_positions(
     known: Mapping[Place, int | None], begin: Mapping[Place, int], end: Mapping[Place, int]
 ) -> dict[Place, int]:
-    """Where to seek; raises RecoveryError for a source that was trimmed, cut or never read whole."""
+    """Where to seek; raises RecoveryError for a source that was trimmed or cut."""
     positions: dict[Place, int] = {}
     for place, position in known.items():
         topic, number = place
@@ -313,6 +322,6 @@ def check_positions(
                 "the state must come from a backup or the archive"
             )
         if start > end[place]:
-            raise RecoveryError(f"{topic}[{number}] ends at {end[place]}, before {position}")
+            raise RecoveryError(f"{topic}[{number}] ends at {end[place]}, not at {position}")
         positions[place] = start
     return positions

@@ -48,10 +48,11 @@ def plan(
 class Batch:
     """Consecutive records of one source partition: positions `start` <= offset < `end`.
 
-    It grows while nobody has opened it (`sealed`), so that many small fetches cost one message.
+    It grows while it waits at its owner (`growing`), so that many small fetches cost one message.
+    One that is still on its way must not: lost there, it would take what grew along with it.
     """
 
-    __slots__ = ("end", "partition", "records", "sealed", "start", "topic")
+    __slots__ = ("end", "growing", "partition", "records", "start", "topic")
 
     def __init__(
         self, topic: str, partition: int, records: list[Fetched], start: int, end: int
@@ -61,7 +62,7 @@ class Batch:
         self.records = records
         self.start = start
         self.end = end
-        self.sealed = False
+        self.growing = False
 
     def split(self, count: int) -> "Batch":
         """Cut the first `count` records off as a batch of their own."""
@@ -83,6 +84,7 @@ class Waiting:
         self.limits = limits
 
     def add(self, batch: Batch) -> None:
+        batch.growing = True
         self._batches[batch.topic].append(batch)
 
     def count(self, topic: str) -> int:
@@ -96,7 +98,7 @@ class Waiting:
         return sum(self.count(topic) for topic in self._batches) >= self.limits.batch_max
 
     def take(self) -> list[Batch]:
-        """The batches of the next transaction, in order; they are sealed."""
+        """The batches of the next transaction, in order; they grow no more."""
         counts = {topic: self.count(topic) for topic in self._batches}
         taken: list[Batch] = []
         for topic, count in plan(self._sources, counts, self.limits):
@@ -106,14 +108,14 @@ class Waiting:
     def clear(self) -> None:
         for batches in self._batches.values():
             for batch in batches:
-                batch.sealed = True
+                batch.growing = False
             batches.clear()
 
     def _take(self, topic: str, count: int) -> Iterable[Batch]:
         batches = self._batches[topic]
         while count > 0:
             batch = batches[0]
-            batch.sealed = True
+            batch.growing = False
             if len(batch.records) <= count:
                 count -= len(batch.records)
                 yield batches.popleft()

@@ -1,4 +1,7 @@
-"""The owner of one partition number: takes what waits, lets the writer work, writes a transaction."""
+"""The owner of one partition number: takes what waits, has it worked, writes the transaction."""
+
+# aiokafka's clients have no types.
+# ruff: noqa: ANN401
 
 import asyncio
 import logging
@@ -149,7 +152,7 @@ class Owner:
             return
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the state is in doubt
+        except BaseException as error:
             if not isinstance(error, EngineError):
                 log.exception("transaction failed", extra={"partition": self.number})
             leave(DOUBT, f"partition {self.number}: transaction failed: {error!r}")

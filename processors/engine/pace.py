@@ -1,8 +1,8 @@
 """How long to wait between two transactions: not at all when idle, up to 50 ms under load.
 
-The cost is for each transaction, not each command. So under load fewer, larger ones: the pace grows
-with the rate of records of the process (a decaying mean over about a second). It is a function of the
-rate alone, so it cannot swing.
+The cost is for each transaction, not each command. So under load fewer, larger ones: the pace
+grows with the rate of records of the process (a decaying mean over about a second). It is a
+function of the rate alone, so it cannot swing.
 """
 
 import math

@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
     `rank` orders the topics of one partition number inside a transaction, lowest first. Submissions
     are new work from outside: they are limited while internal commands wait, so that admission
-    never starves completion. A `ticked` topic gets a tick a second from the owner of each partition.
+    never starves completion. A `ticked` topic gets a tick a second from the owner of the partition.
     """
 
     topic: str

@@ -1,7 +1,7 @@
 """State of one partition number: the rows of all tables in one dictionary.
 
-Recovery fills it with bytes; a row is decoded when somebody first asks for it and then stays decoded.
-Rows are frozen, so an overlay that is dropped has changed nothing.
+Recovery fills it with bytes; a row is decoded when somebody first asks for it and then stays
+decoded. Rows are frozen, so an overlay that is dropped has changed nothing.
 """
 
 from collections.abc import Callable, Iterator

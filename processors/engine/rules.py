@@ -15,8 +15,10 @@ class Rules(Protocol):
         ...
 
     def handle(self, step: Step, record: Record) -> None:
-        """Apply one command. Whatever it raises makes the command poison, except
-        UnknownVersionError, which ends the process.
+        """Apply one command.
+
+        Whatever it raises makes the command poison, except UnknownVersionError, which ends the
+        process.
         """
         ...
 

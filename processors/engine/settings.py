@@ -25,7 +25,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
 
     session_seconds: float = 6.0
-    heartbeat_seconds: float = 1.0
+    heartbeat_seconds: float = 0.5
+    """The others learn by a heartbeat that a member has left: it is the gap of a planned stop."""
     rebalance_seconds_max: float = 10.0
     request_seconds_max: float = 15.0
     transaction_seconds_max: float = 10.0

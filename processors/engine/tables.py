@@ -12,6 +12,9 @@ engine's writers; Faust's recovery is replaced by fence, changelog, seek, open.
 # pyright: reportAttributeAccessIssue=false, reportOptionalMemberAccess=false
 # pyright: reportUntypedFunctionDecorator=false, reportIncompatibleVariableOverride=false
 
+# Private members and any types: that is what hooking into Faust means.
+# ruff: noqa: ANN401, SLF001, ARG002
+
 import logging
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -29,7 +32,7 @@ from processors.engine.exits import DOUBT, TOPOLOGY, leave
 log = logging.getLogger(__name__)
 
 
-class StateStore(Store):  # type: ignore[misc]
+class StateStore(Store[Any, Any]):
     """Nothing is kept here: the engine's writers hold the rows."""
 
     def __getitem__(self, key: Any) -> Any:
@@ -56,7 +59,7 @@ class StateStore(Store):  # type: ignore[misc]
     def apply_changelog_batch(self, *_: Any, **__: Any) -> None:
         """Recovery has its own reader."""
 
-    def persisted_offset(self, tp: Any) -> None:  # noqa: ARG002
+    def persisted_offset(self, tp: Any) -> None:
         return None
 
     def reset_state(self) -> None:
@@ -73,8 +76,10 @@ def _read_only() -> PlainSendForbiddenError:
     return PlainSendForbiddenError("rows are written in a step, nowhere else")
 
 
-class StateTable(faust.Table):  # type: ignore[misc]
+class StateTable(faust.Table[Any, Any]):
     """Gives the changelog topic its name and place; whoever wants rows asks the step."""
+
+    app: Any
 
     def _new_store(self) -> StateStore:
         return StateStore(self.app.conf.store, self.app, self, table_name=self.name, loop=self.loop)
@@ -89,13 +94,16 @@ class StateTable(faust.Table):  # type: ignore[misc]
         raise _read_only()
 
 
-class StateRecovery(Recovery):  # type: ignore[misc]
+class StateRecovery(Recovery):
     """`on_rebalance` (inherited) gives the signal; the work is done here."""
+
+    app: Any
+    signal_recovery_start: Any
 
     def flush_buffers(self) -> None:
         """There are no buffers."""
 
-    @Service.task  # type: ignore[misc]
+    @Service.task
     async def _restart_recovery(self) -> None:
         app = self.app
         while not self.should_stop:
@@ -107,12 +115,12 @@ class StateRecovery(Recovery):  # type: ignore[misc]
             except (RebalanceAgain, IllegalStateError) as error:
                 log.info("recovery starts again", extra={"why": type(error).__name__})
             except ServiceStopped:  # mode calls a timeout "stopped" too
-                if not (self.should_stop or app.should_stop):
+                if not app.should_stop:
                     leave(DOUBT, "recovery timed out")
                 break
             except TopologyError as error:
                 leave(TOPOLOGY, str(error))
-            except Exception as error:  # noqa: BLE001 - whatever it is, the state is in doubt
+            except Exception as error:
                 if not isinstance(error, EngineError):
                     log.exception("recovery failed")
                 leave(DOUBT, f"recovery failed: {error!r}")
@@ -152,8 +160,11 @@ class StateRecovery(Recovery):  # type: ignore[misc]
         log.info("ready", extra={"partitions": sorted(engine.owners)})
 
 
-class StateManager(TableManager):  # type: ignore[misc]
+class StateManager(TableManager):
     """Faust's, with the recovery above and without its sleep at start."""
+
+    app: Any
+    _recovery: StateRecovery | None
 
     @property
     def recovery(self) -> StateRecovery:

@@ -1,5 +1,6 @@
-"""Ticks: the owner of a partition appends one a second to its ticked topics, where the commands go
-too, so a tick never overtakes one; at most one is unread.
+"""Ticks: the owner of a partition appends one a second to its ticked topics.
+
+The commands go there too, so a tick never overtakes one; at most one is unread.
 
 A plain idempotent producer, not the transactional one: a tick only says that somebody serves, its
 time is the broker's, one too many does no harm, and it must not wait for, or cost, a transaction.
@@ -7,6 +8,7 @@ While the broker is away the one tick waits in the producer.
 """
 
 # aiokafka ships no types; what it hands out is unknown, and stays so.
+# ruff: noqa: ANN401
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -1,6 +1,7 @@
 """One Kafka transaction: outputs, changelog, journal, all or nothing."""
 
 # aiokafka ships no types; what it hands out is unknown, and stays so.
+# ruff: noqa: ANN401
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 

@@ -13,13 +13,16 @@ tools) and the producer (none: a plain `topic.send` would leave the transaction)
 # pyright: reportOptionalMemberAccess=false, reportIncompatibleVariableOverride=false
 # pyright: reportUntypedBaseClass=false, reportUnknownLambdaType=false
 
+# Private members and any types: that is what hooking into Faust means.
+# ruff: noqa: ANN401, SLF001, ARG002
+
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NoReturn
 
 from aiokafka import OffsetAndMetadata, TopicPartition
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from faust.types.tuples import ConsumerMessage
@@ -35,12 +38,12 @@ FETCH_WAIT_MS: Final = 250
 """Longest poll of the broker; Faust fixes it at 1,500, for which a drained partition would wait."""
 FETCH_BYTES_MAX: Final = 4 << 20
 GROWN_MAX: Final = 2_000
-"""A batch that nobody has opened grows up to so many records."""
+"""A batch that waits grows up to so many records."""
 FULL: Final = 1_000
 """So many records at once mean a backlog: the next fetch does not wait."""
 
 
-class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
+class Thread(driver.AIOKafkaConsumerThread):
     """Owns aiokafka's consumer; every method with a leading underscore runs in this thread."""
 
     def __post_init__(self) -> None:
@@ -57,22 +60,37 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         return consumer
 
     async def _fetch_records(
-        self, consumer: Any, active_partitions: Any, timeout: Any = None, max_records: Any = None
+        self,
+        consumer: Any,
+        active_partitions: Any,
+        timeout: Any = None,  # noqa: ASYNC109 - Faust's signature
+        max_records: Any = None,
     ) -> Any:
         """(seeks, [(tp, records, start, end)]); positions are exact also over control markers."""
-        fetched = await super()._fetch_records(
-            consumer, active_partitions, timeout=timeout, max_records=max_records
-        )
+        try:
+            fetched = await super()._fetch_records(
+                consumer, active_partitions, timeout=timeout, max_records=max_records
+            )
+        except NoOffsetForPartitionError:
+            return self.seeks, []  # aiokafka looked for a committed offset before we sought
+        except OffsetOutOfRangeError as error:
+            if self._sought_to(error.args[0]):
+                raise
+            return self.seeks, []  # it stood at a committed offset, which is not our position
         # no await from here on: records, positions and `seeks` belong together
         assignment = consumer._subscription.subscription.assignment
         parts: list[tuple[TP, list[Any], int, int]] = []
         for tp, records in fetched.items():
             state = assignment.state_value(tp) if assignment.active else None
-            if state is not None and tp in self._chain:
+            place = TopicPartition(tp.topic, tp.partition)
+            if state is not None and place in self._chain:
                 end = state.position
-                parts.append((TP(tp.topic, tp.partition), records, self._chain[tp], end))
-                self._chain[tp] = end
+                parts.append((TP(tp.topic, tp.partition), records, self._chain[place], end))
+                self._chain[place] = end
         return self.seeks, parts
+
+    def _sought_to(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        return any(self._chain.get(tp) == offset for tp, offset in offsets.items())
 
     async def seek_all(
         self, known: Mapping[Place, int | None], others: Iterable[Any]
@@ -105,10 +123,10 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         places: dict[Place, Seen] = {}
         if assignment is None or not assignment.active:
             return places
-        for tp in list(self._chain):
+        for tp, handed in list(self._chain.items()):
             state = assignment.tps and tp in assignment.tps and assignment.state_value(tp)
             if state and state.has_valid_position and state.lso is not None:
-                places[tp.topic, tp.partition] = Seen(state.position, state.lso)
+                places[tp.topic, tp.partition] = Seen(state.position, state.lso, handed)
         return places
 
     async def commit_lazily(self, positions: Mapping[Place, int]) -> None:
@@ -139,10 +157,12 @@ class Thread(driver.AIOKafkaConsumerThread):  # type: ignore[misc]
         await coordinator.close()
 
 
-class Consumer(driver.Consumer):  # type: ignore[misc]
+class Consumer(driver.Consumer):
     """Fetches batches for the agents."""
 
+    app: Any
     engine: Engine
+    can_resume_flow: Any
     _thread: Thread
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -164,10 +184,10 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
         self._unacked_messages.discard(message)
         return True
 
-    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
+    async def commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: FBT001, FBT002
         return False
 
-    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: FBT001, FBT002
         return False
 
     async def verify_all_partitions_active(self) -> None:
@@ -204,7 +224,7 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
     sought: Mapping[Place, int] = {}
 
     async def _drain_messages(self, fetcher: Any) -> None:
-        """One Faust message for each batch; a batch that nobody has opened yet just grows."""
+        """One Faust message for each batch; a batch that waits just grows."""
         self._tails = {}
         try:
             while not (self._stopped.is_set() or fetcher._stopped.is_set()):
@@ -228,10 +248,10 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
         wanted = self._get_active_partitions()
         active = {tp for tp in wanted if may_fetch(tp.topic, tp.partition)}
         if not active:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.01 if wanted and self.engine.ready else 0.1)
             return
         timeout = 1.0 if len(active) == len(wanted) else 0.02
-        fetched = await self._thread.getmany(active, timeout=timeout)
+        fetched: Any = await self._thread.getmany(active, timeout=timeout)
         if not fetched:  # the flow was stopped meanwhile
             return
         seeks, parts = fetched
@@ -247,7 +267,7 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
         tail = self._tails.get(tp)
         if (
             tail is not None
-            and not tail.sealed
+            and tail.growing
             and tail.end == start
             and len(tail.records) + len(records) <= GROWN_MAX
         ):
@@ -256,6 +276,7 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
             return
         batch = self._tails[tp] = Batch(tp.topic, tp.partition, records, start, end)
         first = records[0]
+        whole: Any = batch  # Faust means bytes
         message = ConsumerMessage(
             tp.topic,
             tp.partition,
@@ -264,7 +285,7 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
             first.timestamp_type,
             None,
             None,
-            batch,
+            whole,
             None,
             0,
             0,
@@ -274,7 +295,7 @@ class Consumer(driver.Consumer):  # type: ignore[misc]
         await self.callback(message)
 
 
-class Producer(driver.Producer):  # type: ignore[misc]
+class Producer(driver.Producer):
     """No producer: what an app sends, it sends in a transaction."""
 
     async def on_start(self) -> None:
@@ -305,6 +326,6 @@ def _forbidden(topic: str) -> PlainSendForbiddenError:
     )
 
 
-class Transport(driver.Transport):  # type: ignore[misc]
+class Transport(driver.Transport):
     Consumer = Consumer
     Producer = Producer

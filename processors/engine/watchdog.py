@@ -19,8 +19,8 @@ class Watchdog:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._loop_at = time.monotonic()
-        self._stuck: dict[Place, tuple[int, float]] = {}
-        self._reason: str | None = None
+        self._stuck: dict[Place, tuple[tuple[int, int], float]] = {}
+        self.reason: str | None = None
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -34,15 +34,15 @@ class Watchdog:
         """The loop runs; this is where the consumer stands."""
         now = time.monotonic()
         self._loop_at = now
-        self._reason = self._look(seen, now)
+        self.reason = self._look(seen, now)
 
     def _run(self) -> None:
         while not self._stopped.wait(LOOK_SECONDS):
             silent = time.monotonic() - self._loop_at
             if silent > 2 * self._engine.settings.stuck_seconds_max:
                 leave(DOUBT, f"the event loop has not run for {silent:.0f} s")
-            if self._reason is not None:
-                leave(DOUBT, self._reason)
+            if self.reason is not None:
+                leave(DOUBT, self.reason)
 
     def _look(self, seen: Mapping[Place, Seen], now: float) -> str | None:
         engine = self._engine
@@ -66,11 +66,18 @@ class Watchdog:
         return self._lagging(seen, now)
 
     def _lagging(self, seen: Mapping[Place, Seen], now: float) -> str | None:
-        for place, (position, end) in seen.items():
-            last, since = self._stuck.get(place, (-1, now))
-            if position != last or position >= end:
-                self._stuck[place] = (position, now)
+        """Records wait in Kafka and none come, or they were handed over and are not applied."""
+        applied = self._engine.positions()
+        for place, (position, end, handed) in seen.items():
+            reached = applied.get(place) or 0
+            done = position >= end and reached >= handed
+            last, since = self._stuck.get(place, ((-1, -1), now))
+            if done or (position, reached) != last:
+                self._stuck[place] = ((position, reached), now)
             elif now - since > self._engine.settings.stuck_seconds_max:
                 topic, number = place
-                return f"{topic}[{number}]: {end - position} records wait at {position}, none come"
+                return (
+                    f"{topic}[{number}]: no progress for {now - since:.0f} s, applied to "
+                    f"{reached}, handed over to {handed}, fetched to {position} of {end}"
+                )
         return None

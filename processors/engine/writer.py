@@ -60,7 +60,7 @@ class Effects(msgspec.Struct, frozen=True, kw_only=True):
 class Writer:
     """State of one partition number and how commands change it."""
 
-    def __init__(  # noqa: PLR0913 - the seam between the engine and everything else
+    def __init__(
         self,
         number: int,
         *,
@@ -131,8 +131,10 @@ class Writer:
             self._drain(key)
 
     def apply(self, batch: Batch) -> None:
-        """Work a batch. Raises GapError, StayDownError, UnknownVersionError, and whatever a
-        listener raises; after that this writer is of no use any more.
+        """Work a batch.
+
+        Raises GapError, StayDownError, UnknownVersionError, and whatever a listener raises; after
+        that this writer is of no use any more.
         """
         topic = batch.topic
         start = self.positions.get(topic)

@@ -6,19 +6,19 @@ import pytest
 
 from commands.decider import Decision
 from commands.pools import Stage, handle
-from commands.pools.decide import _RULES, NOT_HELD, SUPERSEDED, decide
+from commands.pools.decide import NOT_HELD, RULES, SUPERSEDED, decide
 from schema import commands as c
 from schema import events as e
-from schema.ids import PoolId
+from schema.ids import CommandId, PoolId, TaskId
 from schema.refusals import Refusal
 from schema.replies import Accepted, BeatAnswered, Refused, RunnerDismissed, StopAttempt
 from schema.words import Lane, LossCause
 from tests.support.pools import (
-    A,
     ACCEPT_MS,
     BEAT_MS,
     LEASE_MS,
     TTL_MS,
+    A,
     Pools,
     enqueue,
     of_runner,
@@ -329,6 +329,18 @@ def test_what_an_old_incarnation_says_is_refused_and_it_is_dismissed(kind: type)
     assert pools.free == 1
 
 
+def test_a_runner_neither_takes_nor_frees_what_another_one_holds() -> None:
+    pools = Pools()
+    pools.register("r")
+    pools.enqueue("t")
+    pools.register("other")
+    taken = pools.runner_says(c.AcceptAttempt, "t", runner="other")
+    said(taken, a(StopAttempt, runner_id="other", task_id="t"))
+    assert taken.refusal is not None
+    quiet(pools.runner_says(c.FreeSlot, "t", runner="other"))
+    assert pools.stage("t") is Stage.PROPOSED
+
+
 def test_a_beat_of_an_unknown_or_old_incarnation_dismisses_it() -> None:
     pools = Pools()
     decision = pools.beat(1)
@@ -349,7 +361,7 @@ def test_a_beat_renews_the_lease_and_is_answered_with_what_stays_held() -> None:
             BeatAnswered,
             beat=1,
             lease_seconds=120,
-            held=(c.HeldAttempt(task_id=c.TaskId("t"), token=1),),
+            held=(c.HeldAttempt(task_id=TaskId("t"), token=1),),
         ),
     )
     said(pools.tick(LEASE_MS - 1).decision)
@@ -377,7 +389,7 @@ def test_a_dispatch_on_its_way_is_held_though_no_beat_lists_it() -> None:
 
 
 def held(task: str, token: int = 1) -> c.HeldAttempt:
-    return c.HeldAttempt(task_id=c.TaskId(task), token=token)
+    return c.HeldAttempt(task_id=TaskId(task), token=token)
 
 
 def test_an_attempt_that_two_beats_do_not_list_is_lost() -> None:
@@ -516,6 +528,23 @@ def test_a_step_gives_away_at_most_its_share_and_says_that_there_is_more() -> No
     pools.check()
 
 
+def test_memory_is_flat_in_what_has_been_served() -> None:
+    """Orders forget what is over, long before its deadlines come."""
+    pools = Pools()
+    pools.register(slots=4)
+    for number in range(600):
+        pools.enqueue(f"t{number}", lane=Lane.P0)
+        pools.accepted(f"t{number}")
+        pools.runner_says(c.FreeSlot, f"t{number}")
+        pools.task_says(c.EndAttempt, f"t{number}")
+    yard = pools.state.yard(A)
+    assert len(pools.state.rows) == 3
+    assert len(yard.expiry[Lane.P0]) < 100
+    assert len(pools.state.timers) < 100
+    assert len(yard.free) < 100
+    pools.check()
+
+
 # --- lanes and time -------------------------------------------------------------------------------
 
 
@@ -548,6 +577,22 @@ def test_a_paused_lane_grants_nothing_and_its_time_stands_still() -> None:
     said(pools.tick(1).decision, a(e.TaskDequeued, task_id="t"), c.ExpireTask)
     said(pools.tick(1000).decision, a(e.TaskDequeued, task_id="later"), c.ExpireTask)
     pools.check()
+
+
+def test_pauses_add_up_and_a_task_that_comes_during_one_waits_its_whole_time() -> None:
+    pools = Pools()
+    for _ in range(2):
+        pools.pause(Lane.P1)
+        pools.served_ms += TTL_MS
+        pools.resume(Lane.P1)
+    pools.pause(Lane.P1)
+    pools.served_ms += 3000
+    pools.enqueue("t")
+    pools.served_ms += TTL_MS
+    pools.resume(Lane.P1)
+    assert pools.state.pool(A).stood_ms == (0, 3 * TTL_MS + 3000, 0)
+    said(pools.tick(TTL_MS - 1).decision)
+    said(pools.tick(1).decision, e.TaskDequeued, c.ExpireTask)
 
 
 def test_a_resumed_lane_is_served_in_the_same_step() -> None:
@@ -609,7 +654,7 @@ def test_a_policy_is_adopted_once_and_never_an_older_one() -> None:
     adopted = pools.publish(policy(2), who="op", why="start", reply_to=1)
     said(adopted, a(e.PolicyAdopted, seq=1, who="op", why="start"))
     assert adopted.reply == Accepted(
-        command_id=c.CommandId("p1"), key="policy", at=pools.now.at, seq=1
+        command_id=CommandId("p1"), key="policy", at=pools.now.at, seq=1
     )
     again = pools.publish(policy(2), reply_to=1)
     assert not again.events
@@ -667,5 +712,5 @@ def test_a_decision_alone_changes_nothing() -> None:
 
 
 def test_every_command_of_the_topic_has_its_rule() -> None:
-    assert set(_RULES) == set(get_args(c.PoolCommand)) - {c.ReleaseKey}
-    quiet(Pools().do(c.ReleaseKey(command_id=c.CommandId("k"), key="A", who="op", why="x")))
+    assert set(RULES) == set(get_args(c.PoolCommand)) - {c.ReleaseKey}
+    quiet(Pools().do(c.ReleaseKey(command_id=CommandId("k"), key="A", who="op", why="x")))

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 
 async def produce(stack: LocalStack, topic: str, value: bytes) -> None:
-    brokers = stack.environ()["KAFKA_BROKERS"]
+    brokers = stack.environ()["CUTLOG_KAFKA_BROKERS"]
     admin = AIOKafkaAdminClient(bootstrap_servers=brokers)
     await admin.start()
     await admin.create_topics([NewTopic(topic, 1, 1)])
@@ -48,7 +48,7 @@ async def produce(stack: LocalStack, topic: str, value: bytes) -> None:
 async def consume(stack: LocalStack, topic: str) -> bytes:
     consumer = AIOKafkaConsumer(
         topic,
-        bootstrap_servers=stack.environ()["KAFKA_BROKERS"],
+        bootstrap_servers=stack.environ()["CUTLOG_KAFKA_BROKERS"],
         auto_offset_reset="earliest",
         isolation_level="read_committed",
         group_id=f"{topic}-readers",
@@ -58,12 +58,13 @@ async def consume(stack: LocalStack, topic: str) -> bytes:
         record = await asyncio.wait_for(consumer.getone(), 20)
     finally:
         await consumer.stop()
-    assert record.value is not None
-    return record.value
+    value: bytes | None = record.value
+    assert value is not None
+    return value
 
 
 async def execute(stack: LocalStack, statement: str) -> list[asyncpg.Record]:
-    line = await asyncpg.connect(stack.environ()["POSTGRES_DSN"])
+    line = await asyncpg.connect(stack.environ()["CUTLOG_POSTGRES_DSN"])
     try:
         return await line.fetch(statement)
     finally:
@@ -74,18 +75,18 @@ async def signed(stack: LocalStack, method: str, key: str) -> str:
     settings = stack.environ()
     client = get_session().create_client(
         "s3",
-        endpoint_url=settings["S3_ENDPOINT"],
-        region_name=settings["S3_REGION"],
-        aws_access_key_id=settings["S3_ACCESS_KEY"],
-        aws_secret_access_key=settings["S3_SECRET_KEY"],
+        endpoint_url=settings["CUTLOG_OBJECTS_ENDPOINT"],
+        region_name=settings["CUTLOG_OBJECTS_REGION"],
+        aws_access_key_id=settings["CUTLOG_OBJECTS_ACCESS_KEY"],
+        aws_secret_access_key=settings["CUTLOG_OBJECTS_SECRET_KEY"],
     )
     async with client as s3:
-        where = {"Bucket": settings["S3_BUCKET"], "Key": key}
+        where = {"Bucket": settings["CUTLOG_OBJECTS_BUCKET"], "Key": key}
         return await s3.generate_presigned_url(method, Params=where, ExpiresIn=60)
 
 
 def valkey(stack: LocalStack) -> redis.Redis:
-    return redis.Redis.from_url(stack.environ()["REDIS_URL"])
+    return redis.Redis.from_url(stack.environ()["CUTLOG_REDIS_URL"])
 
 
 # ---------------------------------------------------------------- each answers, each keeps
@@ -115,7 +116,7 @@ async def test_postgres_keeps_a_commit_over_kill_9(stack: LocalStack) -> None:
 @pytest.mark.integration
 async def test_postgres_wants_its_password(stack: LocalStack) -> None:
     settings = stack.environ()
-    wrong = settings["POSTGRES_DSN"].replace("cutlog:", "cutlog:x", 1)
+    wrong = settings["CUTLOG_POSTGRES_DSN"].replace("cutlog:", "cutlog:x", 1)
     with pytest.raises(asyncpg.InvalidPasswordError):
         await asyncpg.connect(wrong)
 
@@ -125,7 +126,7 @@ def test_valkey_keeps_a_key_over_kill_9(stack: LocalStack) -> None:
     key = uuid.uuid4().hex
     with valkey(stack) as client:
         client.set(key, "60")
-        client.execute_command("WAITAOF", 1, 0, 5000)  # type: ignore[no-untyped-call] # the file has it
+        client.execute_command("WAITAOF", 1, 0, 5000)  # it is in the file
     stack.kill("valkey")
     stack.restart("valkey")
     with valkey(stack) as client:
@@ -147,7 +148,7 @@ async def test_objects_come_and_go_by_signed_addresses_and_survive_kill_9(
         stack.restart("s3")
         got = await browser.get(await signed(stack, "get_object", key))
         assert got.content == body
-        unsigned = await browser.get(f"{stack.environ()['S3_ENDPOINT']}/cutlog/{key}")
+        unsigned = await browser.get(f"{stack.environ()['CUTLOG_OBJECTS_ENDPOINT']}/cutlog/{key}")
         assert unsigned.status_code == 403
 
 
@@ -207,6 +208,20 @@ def end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
+def start_and_kill(directory: Path, seconds: float) -> None:
+    """A start whose process is killed after that time, at whatever point it has reached."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(directory), "live"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+    process.kill()
+    process.communicate()
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
     """A folder for a stack of the test's own; what is left in it is ended."""
@@ -241,7 +256,26 @@ async def test_a_stack_outlives_its_starter_and_starts_again_on_the_same_data(
     stack.stop()
     assert not [pid for pid in living if pid is not None and psutil.pid_exists(pid)]
     assert find_marked(directory) == {}
-    assert all(is_free(int(settings[name].rpartition(":")[2])) for name in ("KAFKA_BROKERS",))
+    assert all(
+        is_free(int(settings[name].rpartition(":")[2])) for name in ("CUTLOG_KAFKA_BROKERS",)
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(240)
+async def test_a_first_start_that_was_killed_at_any_moment_is_made_good_by_the_next(
+    directory: Path,
+) -> None:
+    for seconds in (0.3, 0.6, 1.0, 1.6, 2.5):
+        start_and_kill(directory, seconds)
+    stack = LocalStack(directory)
+    stack.start()
+    assert all(stack.answers(part) for part in PART_NAMES)
+    assert await execute(stack, "SELECT 1 AS one")
+    await produce(stack, "after", b"all that")
+    assert await consume(stack, "after") == b"all that"
+    stack.stop()
+    assert find_marked(directory) == {}
 
 
 @pytest.mark.integration

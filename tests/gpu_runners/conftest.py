@@ -10,7 +10,7 @@ from cutlog.clips import ClipFacts
 from gpu_runners.pipelines.autocut import Autocut, AutocutFacts
 from gpu_runners.pipelines.pipeline import Progress, Work
 from gpu_runners.pipelines.probe_limits import ProbeLimits
-from tests.support.clips import montage
+from tests.support.clips import montage, odd
 
 
 class Film(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,21 @@ def known_clip(tmp_path_factory: pytest.TempPathFactory) -> ClipFacts:
     return montage(tmp_path_factory.mktemp("clips") / "montage.mp4")
 
 
+@pytest.fixture(scope="session")
+def short_clip(known_clip: ClipFacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first 8 s of the montage, small."""
+    out = tmp_path_factory.mktemp("short") / "short.mp4"
+    return odd(
+        known_clip.path,
+        out,
+        "-vf",
+        "scale=480:270",
+        *("-c:v", "libx264", "-preset", "ultrafast", "-crf", "20"),
+        "-c:a",
+        "aac",
+    )
+
+
 @pytest.fixture
 def make_film(tmp_path: Path) -> MakeFilm:
     def make(source: Path, limits: ProbeLimits | None = None, **parameters: float) -> Film:
@@ -47,6 +62,7 @@ def known_film(known_clip: ClipFacts, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def cut(source: Path, directory: Path, limits: ProbeLimits | None, **parameters: float) -> Film:
+    directory.mkdir(exist_ok=True)
     progress: list[Progress] = []
     work = Work(
         task_id="task",

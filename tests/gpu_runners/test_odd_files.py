@@ -6,7 +6,6 @@ import av
 import numpy as np
 import pytest
 
-from cutlog.clips import ClipFacts
 from cutlog.ffmpeg import run_ffmpeg
 from cutlog.film_check import check_film
 from gpu_runners.pipelines.pipeline import InputError, InputReason
@@ -18,13 +17,6 @@ from tests.support.clips import odd
 pytestmark = pytest.mark.media
 
 _X264 = ("-c:v", "libx264", "-preset", "ultrafast", "-crf", "20")
-
-
-@pytest.fixture(scope="session")
-def short_clip(known_clip: ClipFacts, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first 8 s of the montage, small."""
-    out = tmp_path_factory.mktemp("short") / "short.mp4"
-    return odd(known_clip.path, out, "-vf", "scale=480:270", *_X264, "-c:a", "aac")
 
 
 def _checked(film: Film, target: float) -> Film:
@@ -255,10 +247,10 @@ def test_damaged_bytes_in_the_middle_end_in_a_film_or_a_refusal(
     short_clip: Path, make_film: MakeFilm, tmp_path: Path
 ) -> None:
     whole = bytearray(short_clip.read_bytes())
-    for seed in range(4):
+    for seed in range(6):
         random = np.random.default_rng(seed)
         fuzzed = bytearray(whole)
-        for place in random.integers(1000, len(whole), size=200 * (seed + 1)):
+        for place in random.integers(1000, len(whole), size=50 * 4**seed):
             fuzzed[int(place)] = int(random.integers(0, 256))
         source = tmp_path / f"fuzzed{seed}.mp4"
         source.write_bytes(fuzzed)

@@ -155,7 +155,7 @@ async def test_a_film_is_made_in_a_warm_worker_and_a_refusal_leaves_it_warm(
 
 @pytest.mark.media
 async def test_too_little_memory_is_told_as_such(known_clip: ClipFacts, tmp_path: Path) -> None:
-    worker = WorkerProcess(WorkerOptions(memory_bytes_max=700_000_000))
+    worker = WorkerProcess(WorkerOptions(memory_bytes_max=380_000_000))
     short = await _failed(worker, _autocut(known_clip, tmp_path))
     await worker.kill()
     assert short.error_class is FailureClass.OUT_OF_MEMORY

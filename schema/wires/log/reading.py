@@ -72,6 +72,9 @@ class LogReader:
         except (KafkaError, TimeoutError, OSError) as error:
             await consumer.stop()
             raise LogUnavailableError(f"no broker answers: {error!r}") from error
+        except asyncio.CancelledError:
+            await consumer.stop()
+            raise
         self._consumer = consumer
 
     async def stop(self) -> None:

@@ -35,7 +35,7 @@ async def create_topics(kafka: Kafka, *, changelogs: Iterable[str] = ()) -> None
 
 
 async def check_topics(kafka: Kafka, names: Iterable[str] = ()) -> None:
-    """Check without making any: raises TopologyError or LogUnavailableError."""
+    """Check without making any: raises TopologyError, or LogUnavailableError for missing ones."""
     wanted = list(names) or [topic.value for topic in SPECS]
     async with _admin(kafka) as admin:
         await _check_partitions(admin, kafka, wanted)
@@ -104,7 +104,7 @@ async def _check_partitions(admin: Untyped, kafka: Kafka, wanted: Sequence[str])
             break
         if time.monotonic() > deadline:
             missing = [name for name in wanted if not _led(described.get(name))]
-            raise TopologyError(f"topics without partitions or leaders: {', '.join(missing)}")
+            raise LogUnavailableError(f"topics without leaders: {', '.join(missing)}")
         await asyncio.sleep(0.05)
     wrong = {
         name: len(described[name]["partitions"])

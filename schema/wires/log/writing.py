@@ -267,6 +267,9 @@ class LogWriter:
         except (KafkaError, TimeoutError, OSError) as error:
             await _close(producer, 0)
             raise LogUnavailableError(f"no broker answers: {error!r}") from error
+        except asyncio.CancelledError:
+            await _close(producer, 0)
+            raise
         return producer
 
 

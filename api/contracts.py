@@ -1,0 +1,477 @@
+"""What callers send and read: pydantic, at this edge only, with the maps to commands and from rows.
+
+Requests are strict (no field that is not listed, no silent conversion); answers are documented
+here and written by orjson. Amounts are integers in micros, times are UTC instants with
+milliseconds.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Annotated, Any, Literal, Self
+
+import orjson
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    StringConstraints,
+    TypeAdapter,
+    model_validator,
+)
+
+from schema.failures import FailureClass
+from schema.ids import DIGEST_CHARACTERS, SHARD_DIGITS
+from schema.words import Lane, Scene, Status
+
+PARAMETER_BYTES_MAX = 16_384
+MATERIALS_MAX = 16
+UPLOAD_BYTES_MAX = 5_000_000_000
+"""One presigned PUT carries at most this much."""
+FINGERPRINT_BYTES = 16
+
+Id = Annotated[
+    str,
+    StringConstraints(
+        pattern=rf"^[0-9a-hjkmnp-tv-z]{{{DIGEST_CHARACTERS}}}[0-9]{{{SHARD_DIGITS}}}$"
+    ),
+]
+"""A task or material id: 26 characters and the 6 digits of its user's shard."""
+Title = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Prompt = Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
+Why = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"\S")]
+
+
+class Strict(BaseModel):
+    """A request: nothing unknown, nothing converted."""
+
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+
+class View(BaseModel):
+    """An answer. Fields may be added; callers ignore what they do not know."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Nothing(Strict):
+    """An empty object."""
+
+
+# --- submissions --------------------------------------------------------------------------------
+
+
+class AutocutParameters(Strict):
+    """A film of the best moments of one clip."""
+
+    target_seconds: float = Field(default=15.0, ge=1, le=600, description="Length of the film.")
+    min_shot_seconds: float = Field(default=1.0, ge=0.2, le=30)
+    silence_db: float = Field(
+        default=-40.0, ge=-90, le=-10, description="Silent under this peak, in dBFS."
+    )
+    silence_seconds: float = Field(default=0.5, ge=0.1, le=30, description="Shorter pauses stay.")
+
+
+class RehearsalParameters(Strict):
+    """No media work: waits, reports and fails as asked. For tests, load and drills."""
+
+    seconds: float = Field(default=0.0, ge=0, le=86_400)
+    steps: int = Field(default=10, ge=1, le=100_000)
+    reports: int = Field(default=10, ge=0, le=100_000)
+    fail: Annotated[FailureClass, Field(strict=False)] | None = None
+    fail_on_attempts: list[Annotated[int, Field(ge=1, le=1_000)]] = Field(
+        default=[], max_length=100
+    )
+    crash: bool = False
+    hang: bool = False
+    no_op: bool = False
+
+
+class SubmissionFields(Strict):
+    """What every submission may say."""
+
+    materials: list[Id] = Field(
+        [], max_length=MATERIALS_MAX, description="Ids of uploaded (or promised) materials."
+    )
+    title: Title | None = Field(
+        default=None, description="Yours only: sealed before it is written."
+    )
+    card_seconds: float | None = Field(
+        None, gt=0, le=86_400, description="Your own estimate of the card time, for the price."
+    )
+
+    @model_validator(mode="after")
+    def _materials_once(self) -> Self:
+        if len(set(self.materials)) != len(self.materials):
+            raise ValueError("materials names one twice")
+        return self
+
+
+class AutocutSubmission(SubmissionFields):
+    """One clip becomes a short film with a poster."""
+
+    scene: Literal["autocut"]
+    materials: list[Id] = Field(min_length=1, max_length=1, description="The clip.")
+    parameters: AutocutParameters = AutocutParameters()
+
+
+class RehearsalSubmission(SubmissionFields):
+    """A task without media."""
+
+    scene: Literal["rehearsal"]
+    parameters: RehearsalParameters = RehearsalParameters()
+
+
+class OtherSubmission(SubmissionFields):
+    """Scenes whose parameters their pipeline alone checks."""
+
+    scene: Literal["smart", "genai", "matting"]
+    prompt: Prompt | None = Field(
+        default=None, description="Yours only: sealed before it is written."
+    )
+    parameters: dict[str, JsonValue] = {}
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if len(orjson.dumps(self.parameters)) > PARAMETER_BYTES_MAX:
+            raise ValueError(f"parameters are longer than {PARAMETER_BYTES_MAX} bytes")
+        return self
+
+
+Submission = Annotated[
+    AutocutSubmission | RehearsalSubmission | OtherSubmission, Discriminator("scene")
+]
+SUBMISSION: TypeAdapter[AutocutSubmission | RehearsalSubmission | OtherSubmission] = TypeAdapter(
+    Submission
+)
+
+
+class Request:
+    """A checked submission in the words of the commands: what `POST /v1/tasks` asks for."""
+
+    __slots__ = ("card_seconds", "fingerprint", "materials", "parameters", "private", "scene")
+
+    def __init__(self, document: Mapping[str, Any], fingerprint_key: bytes) -> None:
+        submission = SUBMISSION.validate_python(document)
+        self.scene = Scene(submission.scene)
+        self.materials: list[str] = submission.materials
+        self.card_seconds = submission.card_seconds
+        self.parameters: dict[str, Any] = document.get("parameters") or {}
+        """As they were sent: defaults belong to the pipeline, and may change there."""
+        private: dict[str, str] = {}
+        if submission.title is not None:
+            private["title"] = submission.title
+        if isinstance(submission, OtherSubmission) and submission.prompt is not None:
+            private["prompt"] = submission.prompt
+        self.private = private
+        self.fingerprint = fingerprint(document, fingerprint_key)
+
+
+def fingerprint(document: Mapping[str, Any], key: bytes) -> str:
+    """Digest of a body: equal for equal JSON however it is spaced or ordered.
+
+    Keyed with a secret of the installation: a title is in it and would be guessed otherwise.
+    """
+    canonical = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    return blake2b(canonical, key=key, digest_size=FINGERPRINT_BYTES).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def fingerprint_key(secret: bytes) -> bytes:
+    """The key of fingerprints, derived from the secret of the installation."""
+    return blake2b(b"fingerprint", key=blake2b(secret).digest()).digest()
+
+
+class RemainingView(View):
+    """What a user has left in a scene after this answer."""
+
+    minute: int
+    minute_resets_at: datetime
+    day: int
+    day_resets_at: datetime
+    credits_micros: int
+    credits_reset_at: datetime
+    contract_micros: int | None = Field(
+        default=None, description="None: no contract limits this scene."
+    )
+
+
+class SubmissionView(View):
+    """The answer to a submission. `pending`: it stands in the log, its decision is on the way."""
+
+    task_id: Id
+    status: Status | Literal["pending"]
+    seq: int = Field(description="Number of the task's newest event; 0: none yet.")
+    scene: Scene
+    lane: Lane
+    reserved_micros: int | None = None
+    remaining: RemainingView | None = None
+    consistency_token: str = Field(
+        description="Send it as `Cutlog-Consistency` with a GET that must not be older than this."
+    )
+
+
+class ActionView(View):
+    """The answer to a cancel or a retry."""
+
+    task_id: Id
+    status: Status | Literal["pending"]
+    seq: int
+    reserved_micros: int | None = None
+    remaining: RemainingView | None = None
+    consistency_token: str
+
+
+# --- tasks --------------------------------------------------------------------------------------
+
+
+class FileView(View):
+    name: str
+    content_type: str
+    size: int
+    sha256: str
+
+
+class TaskView(View):
+    """A task as it stands."""
+
+    task_id: Id
+    status: Status
+    seq: int = Field(description="Number of the newest event that changed it.")
+    scene: Scene
+    lane: Lane
+    pool_id: str
+    title: str | None
+    parameters: dict[str, Any]
+    materials: list[Id]
+    percent: float | None = Field(
+        description="While it runs: the further of milestone and progress."
+    )
+    storing: bool
+    token: int = Field(description="Number of the last attempt that started; 0: none.")
+    retries: int
+    reserved_micros: int
+    charge_micros: int | None
+    failure: FailureClass | None
+    last_failure: FailureClass | None
+    message: str | None
+    cause: str | None = Field(description="Who canceled it.")
+    reason: str | None
+    facts: dict[str, Any] | None = Field(description="What its pipeline tells of the result.")
+    files: list[FileView]
+    created_at: datetime
+    queued_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    updated_at: datetime
+
+
+class NoTaskYet(View):
+    """`pending`: asked for, not decided or not shown yet. `refused`: the submission was refused."""
+
+    task_id: Id
+    status: Literal["pending", "refused"]
+    refusal: dict[str, Any] | None = Field(
+        default=None, description="The problem it was refused with."
+    )
+
+
+class TaskList(View):
+    tasks: list[TaskView]
+    next_cursor: str | None = Field(description="For the next page; null: this was the last one.")
+
+
+class ResultFileView(FileView):
+    url: str
+    url_until: datetime
+
+
+class ResultView(View):
+    task_id: Id
+    files: list[ResultFileView]
+    facts: dict[str, Any] | None
+
+
+class EventView(View):
+    """A stored event of a task. What else it says depends on `event`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str = Field(description="Its place, for Last-Event-ID.")
+    task_id: Id
+    seq: int
+    event: str = Field(description="Its name, e.g. `task.started.v1`.")
+    status: Status | None = Field(default=None, description="Where the task stands after it.")
+    at: datetime | None = None
+
+
+class WaitView(View):
+    """The answer to a long poll: what a stream would have told."""
+
+    task: TaskView
+    events: list[EventView]
+    complete: bool = Field(description="False: events before these are not kept any more.")
+    ended: bool = Field(description="Nothing more will come by itself.")
+
+
+# --- materials ----------------------------------------------------------------------------------
+
+
+class UploadView(View):
+    """How to store the file: one request, exactly with these headers."""
+
+    method: Literal["PUT"]
+    url: str
+    headers: dict[str, str]
+    until: datetime
+
+
+class MaterialView(View):
+    material_id: Id
+    status: Literal["REGISTERED", "READY", "REFUSED", "pending"]
+    seq: int
+    name: str | None = None
+    content_type: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+    reason: str | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class RegisteredView(View):
+    """The answer to a registration. `upload` null: it is stored already, nothing is to be sent."""
+
+    material_id: Id
+    status: Literal["REGISTERED", "READY", "pending"]
+    upload: UploadView | None
+
+
+class MaterialRequest(Strict):
+    """A file that is about to be uploaded."""
+
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    size: int = Field(ge=1, le=UPLOAD_BYTES_MAX, description="Bytes.")
+    content_type: Annotated[
+        str, StringConstraints(pattern=r"^[a-z]+/[a-zA-Z0-9.+-]{1,100}$", max_length=120)
+    ]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=255)] = Field(
+        description="The file's name. Yours only: sealed before it is written."
+    )
+
+
+# --- operators ----------------------------------------------------------------------------------
+
+
+class PolicyRequest(Strict):
+    """A whole policy; its version must be higher than the one that stands."""
+
+    policy: dict[str, JsonValue]
+    why: Why
+
+
+class TopUpRequest(Strict):
+    """Credits of this month on top, for a user's scene or (without `user_id`) for a contract."""
+
+    account_id: Annotated[str, StringConstraints(pattern=r"^[tu]-[A-Za-z0-9._:@-]{1,128}$")]
+    user_id: Annotated[str, StringConstraints(pattern=r"^[0-9a-z]{20}[0-9]{6}$")] | None = None
+    scene: Annotated[Scene, Field(strict=False)]
+    amount_micros: int = Field(ge=1, le=10**15)
+    why: Why
+
+
+class LaneRequest(Strict):
+    """Why a lane is paused or resumed."""
+
+    why: Why
+
+
+class ReleaseRequest(Strict):
+    """Lets the commands parked behind a quarantined key go on, in their order."""
+
+    topic: Literal["quota-commands", "task-commands", "pool-commands", "material-commands"]
+    partition: int = Field(ge=0, le=1_023)
+    key: Annotated[str, StringConstraints(min_length=1, max_length=256)]
+    why: Why
+
+
+class DoneView(View):
+    """The answer to an operator's command. `pending`: it stands in the log."""
+
+    status: Literal["done", "pending"]
+
+
+# --- quotas and pools ---------------------------------------------------------------------------
+
+
+class CountView(View):
+    limit: int
+    used: int
+    remaining: int
+    resets_at: datetime
+
+
+class CreditsView(View):
+    limit_micros: int = Field(description="Top-ups included.")
+    topped_up_micros: int
+    reserved_micros: int
+    spent_micros: int
+    remaining_micros: int
+    resets_at: datetime
+
+
+class SceneQuotaView(View):
+    scene: Scene
+    lane: Lane
+    minute: CountView
+    day: CountView
+    month: CreditsView
+    contract: CreditsView | None = Field(description="Of the whole tenant; null: no such limit.")
+
+
+class QuotasView(View):
+    """What the caller has used and has left, as of a moment ago."""
+
+    tier: str
+    account_id: str
+    policy_version: int
+    scenes: list[SceneQuotaView]
+
+
+class LaneView(View):
+    lane: Lane
+    waiting: int
+    paused: bool
+    queue_limit: int
+    estimated_wait_seconds: int | None = Field(description="Null: nobody serves this pool now.")
+
+
+class PoolView(View):
+    pool_id: str
+    scenes: list[Scene]
+    slots: int
+    used: int
+    lanes: list[LaneView]
+
+
+class PoolsView(View):
+    pools: list[PoolView]
+
+
+class ProblemView(View):
+    """RFC 9457. Every refusal looks like this."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+    title: str
+    status: int
+    code: str = Field(description="The refusal; stable, for programs.")
+    help: str = Field(description="What to do about it.")
+    detail: str | None = None
+    retry_after_seconds: int | None = None

@@ -1,0 +1,69 @@
+"""Metrics of the door. One registry a process, made in `build_app` and handed down."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class Measures:
+    """What the api counts and times."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self.requests = Counter(
+            "cutlog_api_requests_total",
+            "Answers by route and status.",
+            ["route", "status"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "cutlog_api_request_seconds",
+            "From the head of a request to the end of its answer; streams not counted.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.reply_seconds = Histogram(
+            "cutlog_api_reply_seconds",
+            "From the append of a command to its answer.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.submissions = Counter(
+            "cutlog_api_submissions_total",
+            "Submissions by outcome: accepted, pending, known, or a refusal's code.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.refusals = Counter(
+            "cutlog_api_refusals_total",
+            "Refusals by code.",
+            ["code"],
+            registry=registry,
+        )
+        self.unanswered = Gauge(
+            "cutlog_api_unanswered",
+            "Commands appended and not yet answered, by partition.",
+            ["topic", "partition"],
+            registry=registry,
+        )
+        self.unanswered_seconds = Gauge(
+            "cutlog_api_unanswered_seconds",
+            "Age of the oldest of them.",
+            ["topic", "partition"],
+            registry=registry,
+        )
+        self.streams = Gauge(
+            "cutlog_api_streams", "Open event streams.", ["kind"], registry=registry
+        )
+        self.stream_events = Counter(
+            "cutlog_api_stream_events_total", "Events sent on streams.", ["kind"], registry=registry
+        )
+        self.read_model_behind_seconds = Gauge(
+            "cutlog_api_read_model_behind_seconds",
+            "How far the read model is behind the log, as it says itself.",
+            registry=registry,
+        )
+        self.policy_version = Gauge(
+            "cutlog_api_policy_version", "Version of the policy in use; 0: none.", registry=registry
+        )

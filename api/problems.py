@@ -1,0 +1,421 @@
+"""Every refusal as problem+json (RFC 9457): what is wrong, its `code`, and what to do about it.
+
+`code` is the refusal of the deciders where one refused, or one of `Door` where nothing was asked
+of them. The status is a function of the code and of nothing else.
+"""
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, assert_never
+
+import orjson
+
+from schema.policy import UserLimits
+from schema.refusals import Refusal
+from schema.replies import CommandRefused, Refused, Remaining
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:cutlog:problem:"
+_RETRY_SECONDS = 5
+
+
+class Door(StrEnum):
+    """Why a request ended here, before any decider was asked. Closed; never reused."""
+
+    BAD_REQUEST = "bad_request"
+    BODY_INVALID = "body_invalid"
+    BODY_UNREADABLE = "body_unreadable"
+    BODY_TOO_LARGE = "body_too_large"
+    BODY_TIMEOUT = "body_timeout"
+    BODY_NOT_JSON = "body_not_json"
+    HEADERS_TOO_LARGE = "headers_too_large"
+    PARAMETER_INVALID = "parameter_invalid"
+    KEY_MISSING = "idempotency_key_missing"
+    KEY_INVALID = "idempotency_key_invalid"
+    TOKEN_MISSING = "token_missing"  # noqa: S105 - a code
+    TOKEN_INVALID = "token_invalid"  # noqa: S105 - a code
+    SCOPE_MISSING = "scope_missing"
+    NOT_FOUND = "not_found"
+    METHOD_NOT_ALLOWED = "method_not_allowed"
+    CONSISTENCY_INVALID = "consistency_token_invalid"
+    CURSOR_INVALID = "cursor_invalid"
+    RESULT_NOT_READY = "result_not_ready"
+    OBJECT_MISSING = "object_missing"
+    MATERIAL_TOO_LARGE = "material_too_large"
+    LANE_PAUSED = "lane_paused"
+    LANE_FULL = "lane_full"
+    BACKLOG = "backlog"
+    LOG_AWAY = "log_away"
+    READ_MODEL_AWAY = "read_model_away"
+    STORE_AWAY = "store_away"
+    TOO_MANY_STREAMS = "too_many_streams"
+    STOPPING = "stopping"
+    INTERNAL = "internal"
+
+    @property
+    def status(self) -> int:
+        """The HTTP status of this code."""
+        return _DOOR[self][0]
+
+    @property
+    def headline(self) -> str:
+        return _DOOR[self][1]
+
+    @property
+    def help(self) -> str:
+        return _DOOR[self][2]
+
+
+_DOOR: dict[Door, tuple[int, str, str]] = {
+    Door.BAD_REQUEST: (400, "This is not a request that can be read", "Send well-formed HTTP/1.1."),
+    Door.BODY_INVALID: (422, "The body does not fit", "Correct the fields named in `errors`."),
+    Door.BODY_UNREADABLE: (
+        400,
+        "The body is not strict JSON",
+        "Send one JSON document in UTF-8: no NaN or Infinity, no NUL, no key twice.",
+    ),
+    Door.BODY_TOO_LARGE: (413, "The body is too large", "Send less; files go to /v1/materials."),
+    Door.BODY_TIMEOUT: (408, "The body did not arrive in time", "Send it again, in one go."),
+    Door.BODY_NOT_JSON: (415, "The body is not JSON", "Set Content-Type: application/json."),
+    Door.HEADERS_TOO_LARGE: (431, "The headers are too large", "Send fewer or shorter headers."),
+    Door.PARAMETER_INVALID: (
+        422,
+        "A parameter of the address or a header does not fit",
+        "Correct the parameters named in `errors`.",
+    ),
+    Door.KEY_MISSING: (
+        400,
+        "Idempotency-Key is missing",
+        "Send a header Idempotency-Key with 1 to 128 printable characters, new for each new task.",
+    ),
+    Door.KEY_INVALID: (
+        400,
+        "Idempotency-Key is not a key",
+        "Use 1 to 128 printable ASCII characters, without spaces at its ends.",
+    ),
+    Door.TOKEN_MISSING: (401, "A token is missing", "Send Authorization: Bearer <token>."),
+    Door.TOKEN_INVALID: (401, "The token is not valid", "Get a new token and send it again."),
+    Door.SCOPE_MISSING: (403, "The token may not do this", "Use a token with the scope `operate`."),
+    Door.NOT_FOUND: (404, "There is nothing under this address", "See /openapi.json."),
+    Door.METHOD_NOT_ALLOWED: (405, "This address does not know the method", "See /openapi.json."),
+    Door.CONSISTENCY_INVALID: (
+        400,
+        "The consistency token is not one of ours, or is of another task",
+        "Send the token of the answer that you want to read, or none.",
+    ),
+    Door.CURSOR_INVALID: (400, "The cursor is not one of ours", "Begin again without a cursor."),
+    Door.RESULT_NOT_READY: (
+        409,
+        "There is no result",
+        "Wait until the task is SUCCEEDED; one that ended otherwise has none.",
+    ),
+    Door.OBJECT_MISSING: (
+        409,
+        "Nothing is stored under this material",
+        "PUT the file to the address that POST /v1/materials gave, then complete it again.",
+    ),
+    Door.MATERIAL_TOO_LARGE: (413, "The file is too large", "Send a smaller one."),
+    Door.LANE_PAUSED: (429, "This lane is paused", "Come back after Retry-After."),
+    Door.LANE_FULL: (429, "Too many tasks wait in this lane", "Come back after Retry-After."),
+    Door.BACKLOG: (
+        503,
+        "Answers are late, so nothing more is taken for now",
+        "Send it again after Retry-After, with the same Idempotency-Key.",
+    ),
+    Door.LOG_AWAY: (
+        503,
+        "The log did not confirm the request in time",
+        "It may have been taken: send it again after Retry-After, with the same Idempotency-Key.",
+    ),
+    Door.READ_MODEL_AWAY: (503, "The read model is away", "Send it again after Retry-After."),
+    Door.STORE_AWAY: (503, "The object store is away", "Send it again after Retry-After."),
+    Door.TOO_MANY_STREAMS: (
+        503,
+        "No stream is free",
+        "Use the long poll GET /v1/tasks/{id}/wait, or come back after Retry-After.",
+    ),
+    Door.STOPPING: (503, "This instance is stopping", "Send it again: another one answers."),
+    Door.INTERNAL: (500, "Something broke here", "Send it again; operators see the cause."),
+}
+
+
+class Problem(Exception):  # noqa: N818 - the word of the RFC
+    """A refusal on its way to the caller."""
+
+    def __init__(  # noqa: PLR0913 - the members of a problem document
+        self,
+        code: str,
+        *,
+        status: int,
+        title: str,
+        help: str,  # noqa: A002 - the member's name on the wire
+        detail: str = "",
+        retry_after: float | None = None,
+        members: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"{status} {code}: {detail or title}")
+        self.code = code
+        self.status = status
+        self.title = title
+        self.help = help
+        self.detail = detail
+        self.retry_after = retry_after
+        self.members = dict(members or {})
+        self.headers = dict(headers or {})
+
+    def document(self) -> dict[str, Any]:
+        """The body, as a JSON object."""
+        document: dict[str, Any] = {
+            "type": TYPE_PREFIX + self.code,
+            "title": self.title,
+            "status": self.status,
+            "code": self.code,
+            "help": self.help,
+        }
+        if self.detail:
+            document["detail"] = self.detail
+        if self.retry_after is not None:
+            document["retry_after_seconds"] = _whole(self.retry_after)
+        return document | self.members
+
+    def body(self) -> bytes:
+        return orjson.dumps(self.document())
+
+    def all_headers(self) -> dict[str, str]:
+        """Headers of the answer, content type included."""
+        headers = {"content-type": MEDIA_TYPE, "cache-control": "no-store", **self.headers}
+        if self.retry_after is not None:
+            headers["retry-after"] = str(_whole(self.retry_after))
+        if self.status == 401:  # noqa: PLR2004
+            headers["www-authenticate"] = 'Bearer realm="cutlog"'
+        return headers
+
+
+def _whole(seconds: float) -> int:
+    """Whole seconds, at least one: a client that comes back at once helps nobody."""
+    return max(1, math.ceil(seconds))
+
+
+def at_the_door(
+    door: Door,
+    detail: str = "",
+    *,
+    retry_after: float | None = None,
+    members: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Problem:
+    """A refusal of the api's own. One with status 503 always has a Retry-After."""
+    if door.status == 503 and retry_after is None:  # noqa: PLR2004
+        retry_after = _RETRY_SECONDS
+    return Problem(
+        door.value,
+        status=door.status,
+        title=door.headline,
+        help=door.help,
+        detail=detail,
+        retry_after=retry_after,
+        members=members,
+        headers=headers,
+    )
+
+
+def status_of(refusal: Refusal) -> int:
+    """The HTTP status of a refusal."""
+    match refusal:
+        case Refusal.INTERNAL | Refusal.POLICY_MISSING:
+            return 503
+        case (
+            Refusal.NOT_YOURS
+            | Refusal.TASK_UNKNOWN
+            | Refusal.CONTRACT_UNKNOWN
+            | Refusal.MATERIAL_UNKNOWN
+            | Refusal.RESERVATION_UNKNOWN
+            | Refusal.CHARGE_UNKNOWN
+            | Refusal.POOL_UNKNOWN
+            | Refusal.RUNNER_UNKNOWN
+            | Refusal.ATTEMPT_UNKNOWN
+        ):
+            return 404
+        case (
+            Refusal.POLICY_OUTDATED
+            | Refusal.IDEMPOTENCY_CONFLICT
+            | Refusal.TASK_ENDED
+            | Refusal.TASK_NOT_CREATED
+            | Refusal.TASK_NOT_FAILED
+            | Refusal.TASK_NOT_QUEUED
+            | Refusal.TASK_NOT_RUNNING
+            | Refusal.TOKEN_STALE
+            | Refusal.TOKEN_NOT_NEXT
+            | Refusal.MATERIAL_REFUSED
+            | Refusal.RESERVATION_RESOLVED
+            | Refusal.CHARGE_REFUNDED
+            | Refusal.INCARNATION_STALE
+        ):
+            return 409
+        case Refusal.SCENE_NOT_OFFERED | Refusal.TIER_UNKNOWN:
+            return 403
+        case Refusal.MATERIAL_MISMATCH | Refusal.POLICY_INVALID:
+            return 422
+        case (
+            Refusal.RATE_EXCEEDED
+            | Refusal.DAY_EXHAUSTED
+            | Refusal.QUOTA_EXHAUSTED
+            | Refusal.CONTRACT_EXHAUSTED
+        ):
+            return 429
+        case _:
+            assert_never(refusal)
+
+
+def words_of(refusal: Refusal) -> tuple[str, str]:  # noqa: C901, PLR0912 - one case a refusal
+    """Title and help of a refusal, for people."""
+    again = "Send it again after Retry-After, with the same Idempotency-Key."
+    state = "Read the task: it does not stand where this request needs it."
+    match refusal:
+        case Refusal.INTERNAL:
+            return "The request could not be worked on and was set aside", again
+        case Refusal.POLICY_MISSING:
+            return "No policy is published yet", "An operator publishes one; then send it again."
+        case Refusal.POLICY_INVALID:
+            return "The document is not a policy", "Correct what `detail` names."
+        case Refusal.POLICY_OUTDATED:
+            return "A newer policy stands", "Publish with a higher version."
+        case Refusal.IDEMPOTENCY_CONFLICT:
+            return (
+                "This Idempotency-Key was used for another request",
+                "Use a new key, or send the first body again.",
+            )
+        case Refusal.NOT_YOURS | Refusal.TASK_UNKNOWN:
+            return "There is no such task", "Check the id, and whose token is sent."
+        case Refusal.TASK_ENDED:
+            return "The task has ended", "Nothing is left to do; submit a new one if needed."
+        case Refusal.TASK_NOT_FAILED:
+            return "Only a FAILED task can be retried", state
+        case Refusal.TASK_NOT_CREATED | Refusal.TASK_NOT_QUEUED | Refusal.TASK_NOT_RUNNING:
+            return "The task stands elsewhere", state
+        case Refusal.TOKEN_STALE | Refusal.TOKEN_NOT_NEXT:
+            return "Another attempt is current", "An older attempt has no say any more."
+        case Refusal.SCENE_NOT_OFFERED:
+            return "This scene is not offered to your tier", "GET /v1/quotas lists what is."
+        case Refusal.TIER_UNKNOWN:
+            return "The tier of your token is not known", "Get a token with a tier of the policy."
+        case Refusal.MATERIAL_UNKNOWN:
+            return "There is no such material", "Register it with POST /v1/materials."
+        case Refusal.MATERIAL_REFUSED:
+            return "The material was refused", "Upload another file as a new material."
+        case Refusal.MATERIAL_MISMATCH:
+            return (
+                "What is stored is not what was declared",
+                "Register the file anew with its own size and sha256, and upload it again.",
+            )
+        case Refusal.RATE_EXCEEDED:
+            return "Too many submissions in this minute", "Wait until `resets_at`."
+        case Refusal.DAY_EXHAUSTED:
+            return "The submissions of this day are used up", "Wait until `resets_at`."
+        case Refusal.QUOTA_EXHAUSTED:
+            return "Your credits of this month do not suffice", "Top up, or wait until `resets_at`."
+        case Refusal.CONTRACT_UNKNOWN:
+            return "The account has no contract", "Name a `user_id`, or the account of a tenant."
+        case Refusal.CONTRACT_EXHAUSTED:
+            return (
+                "The contract's credits of this month do not suffice",
+                "Ask the admin of your tenant, or wait until `resets_at`.",
+            )
+        case Refusal.RESERVATION_UNKNOWN | Refusal.RESERVATION_RESOLVED:
+            return "The reservation is not open", "Nothing is left to do."
+        case Refusal.CHARGE_UNKNOWN | Refusal.CHARGE_REFUNDED:
+            return "The charge cannot be refunded (again)", "Nothing is left to do."
+        case Refusal.POOL_UNKNOWN:
+            return "There is no such pool or lane", "GET /v1/pools lists them."
+        case Refusal.RUNNER_UNKNOWN | Refusal.INCARNATION_STALE | Refusal.ATTEMPT_UNKNOWN:
+            return "There is no such runner or attempt", "It has gone; nothing is left to do."
+        case _:
+            assert_never(refusal)
+
+
+def refused(
+    reply: Refused | CommandRefused,
+    now: datetime,
+    limits: UserLimits | None = None,
+    unknown: Refusal = Refusal.TASK_UNKNOWN,
+) -> Problem:
+    """A refusal of a decider, with what is left and when it resets where that is known."""
+    return refusal(
+        reply.reason,
+        now=now,
+        detail=reply.detail,
+        remaining=reply.remaining,
+        resets_at=reply.resets_at,
+        limits=limits,
+        unknown=unknown,
+    )
+
+
+def refusal(
+    reason: Refusal,
+    *,
+    now: datetime | None = None,
+    detail: str = "",
+    remaining: Remaining | None = None,
+    resets_at: datetime | None = None,
+    limits: UserLimits | None = None,
+    unknown: Refusal = Refusal.TASK_UNKNOWN,
+) -> Problem:
+    """A refusal in the words of the deciders. What is another's is told like what is not there."""
+    now = now or datetime.now(UTC)
+    if reason is Refusal.NOT_YOURS:
+        reason, detail = unknown, ""
+    title, help_ = words_of(reason)
+    status = status_of(reason)
+    members: dict[str, Any] = {}
+    headers: dict[str, str] = {}
+    if remaining is not None:
+        members["remaining"] = remaining_view(remaining)
+        headers = rate_headers(remaining, now, limits)
+    retry_after: float | None = None
+    if resets_at is not None:
+        members["resets_at"] = resets_at
+        retry_after = (resets_at - now).total_seconds()
+    elif status in {429, 503}:
+        retry_after = _RETRY_SECONDS
+    return Problem(
+        reason.value,
+        status=status,
+        title=title,
+        help=help_,
+        detail=detail,
+        retry_after=retry_after,
+        members=members,
+        headers=headers,
+    )
+
+
+def remaining_view(remaining: Remaining) -> dict[str, Any]:
+    """What is left, as callers read it: credits in micros, windows by their ends."""
+    return {
+        "minute": remaining.minute,
+        "minute_resets_at": remaining.minute_window.end,
+        "day": remaining.day,
+        "day_resets_at": remaining.day_window.end,
+        "credits_micros": remaining.credits_micros,
+        "credits_reset_at": remaining.month_window.end,
+        "contract_micros": remaining.contract_micros,
+    }
+
+
+def rate_headers(remaining: Remaining, now: datetime, limits: UserLimits | None) -> dict[str, str]:
+    """RateLimit-* of the tighter count: the limit, what is left, seconds until it resets."""
+    if remaining.day < remaining.minute:
+        left, window = remaining.day, remaining.day_window
+        limit = limits.per_day if limits else None
+    else:
+        left, window = remaining.minute, remaining.minute_window
+        limit = limits.per_minute if limits else None
+    headers = {
+        "ratelimit-remaining": str(max(0, left)),
+        "ratelimit-reset": str(max(0, math.ceil((window.end - now).total_seconds()))),
+    }
+    return headers if limit is None else {"ratelimit-limit": str(limit), **headers}

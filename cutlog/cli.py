@@ -1,0 +1,419 @@
+"""The commands that a person types. Each is short: the work is done in the modules beside."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final, NoReturn
+
+import httpx
+import msgspec
+import typer
+from rich.table import Table
+
+from cutlog import show, status
+from cutlog.client import Answer, Client, Refused
+from cutlog.installation import DEFAULT_DIRECTORY, LOCAL_POLICY, Installation, Plan, RunnerPlan
+from cutlog.stack import processes
+from cutlog.stack.part import PartError
+from cutlog.stack.processes import Identity
+from cutlog.up import Up, UpError, end_leftovers
+from schema.settings import SettingsError
+from schema.words import Scene
+
+app = typer.Typer(
+    help="Cutlog: submit a video, watch it become a film. `up` starts everything on this machine.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+lanes_app = typer.Typer(help="Pause and resume lanes of a pool.", no_args_is_help=True)
+policy_app = typer.Typer(help="Limits, prices and pools.", no_args_is_help=True)
+app.add_typer(lanes_app, name="lanes")
+app.add_typer(policy_app, name="policy")
+
+console: Final = show.console
+_STOP_SECONDS: Final = 60
+
+Directory = Annotated[
+    Path,
+    typer.Option("--directory", "-d", help="Folder of the installation.", envvar="CUTLOG_HOME"),
+]
+Sub = Annotated[str, typer.Option("--as", help="Who asks (the `sub` of the token).")]
+Tenant = Annotated[str, typer.Option(help="Tenant of who asks; empty: none.")]
+Tier = Annotated[str, typer.Option(help="Tier of who asks, as the policy names it.")]
+Why = Annotated[str, typer.Option("--why", help="Recorded with the change.")]
+
+
+def main() -> None:
+    """Run the command line; errors that a person can mend are one line on stderr."""
+    try:
+        app()
+    except Refused as refused:
+        _fail(f"refused: {refused}")
+    except httpx.ConnectError:
+        _fail("the api does not answer: is it up? (`python -m cutlog up`)")
+    except (PartError, UpError, SettingsError) as error:
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(1)
+
+
+# --- running -------------------------------------------------------------------------------------
+
+
+@app.command()
+def up(
+    directory: Directory = DEFAULT_DIRECTORY,
+    port: Annotated[
+        int, typer.Option(help="Port of the api; 0: the one it had, or a free one.")
+    ] = 0,
+    processors: Annotated[int, typer.Option(min=1, max=8, help="Processor processes.")] = 1,
+    runner: Annotated[
+        list[str] | None, typer.Option(help="POOL:SLOTS, once a runner. Default: A:1 and R:64.")
+    ] = None,
+    policy: Annotated[Path, typer.Option(help="Policy of the first start.")] = LOCAL_POLICY,
+) -> None:
+    """Start everything and keep it running until Ctrl-C (or `down` from elsewhere)."""
+    plan = Plan(processors=processors, runners=_runners(runner), policy=policy)
+    installation = Installation(directory, plan=plan, api_port=port or None)
+    installation.prepare()
+    _refuse_second(installation)
+    running = Up(installation, lambda line: console.print(f"  {line}"))
+    ending = threading.Event()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, lambda *_: ending.set())
+    _write_identity(installation)
+    try:
+        running.start(ending)
+        if not ending.is_set():
+            _tell_how(installation, running.api_url)
+            ending.wait()
+    finally:
+        console.print("stopping…")
+        running.stop()
+        _identity_path(installation).unlink(missing_ok=True)
+
+
+@app.command()
+def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Stop everything in good order, also what a killed `up` left."""
+    installation = Installation(directory)
+    supervisor = _supervisor(installation)
+    if supervisor is not None and not processes.end(supervisor, signal.SIGTERM, _STOP_SECONDS):
+        console.print("the supervisor had to be killed; ending what it left")
+    left = end_leftovers(installation)
+    installation.stack.stop()
+    console.print("stopped" + (f" (also left-overs: {', '.join(left)})" if left else ""))
+
+
+@app.command(name="status")
+def status_command(directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Show every part and process: whether it is ready, how far it is behind."""
+    lines = status.look(Installation(directory))
+    console.print(status.table(lines))
+    raise typer.Exit(0 if all(line.ready for line in lines) else 1)
+
+
+@app.command()
+def token(
+    sub: Annotated[str, typer.Argument(help="Who it is for.")] = "dev",
+    directory: Directory = DEFAULT_DIRECTORY,
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+    operate: Annotated[bool, typer.Option(help="With the operator's scope.")] = False,
+) -> None:
+    """Print a bearer token signed with the development key of this installation."""
+    scope = "operate" if operate else ""
+    print(Installation(directory).token(sub, tenant=tenant, tier=tier, scope=scope))
+
+
+# --- tasks ---------------------------------------------------------------------------------------
+
+
+@app.command()
+def submit(
+    file: Annotated[
+        Path | None, typer.Argument(exists=True, dir_okay=False, help="The clip to upload.")
+    ] = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    scene: Annotated[Scene, typer.Option(help="What is to be made of it.")] = Scene.AUTOCUT,
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", help="NAME=JSON, any number.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Yours only: stored sealed.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key; default: a new one.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the result is fetched to.")] = Path("films"),
+    follow: Annotated[bool, typer.Option(help="Watch it, then fetch the result.")] = True,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """Upload a file, submit a task, watch it, fetch what it made."""
+    with _client(directory, sub, tenant, tier) as client:
+        materials: list[str] = []
+        if file is not None:
+            with show.upload_bar(file.name, file.stat().st_size) as tell:
+                materials.append(client.upload(file, tell))
+        answer = client.submit(
+            scene, materials=materials, parameters=_parameters(parameter), title=title, key=key
+        )
+        _tell_answer(answer)
+        if not follow:
+            return
+        events = show.follow(client.watch(answer.task_id))
+        console.print(show.timeline(events))
+        if not events or events[-1].name != "task.succeeded.v1":
+            raise typer.Exit(1)
+        for path in client.download(answer.task_id, out / answer.task_id):
+            console.print(f"{path}  {path.stat().st_size:,} bytes")
+
+
+@app.command()
+def watch(
+    task_id: str,
+    directory: Directory = DEFAULT_DIRECTORY,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """Follow a task from its beginning to its end."""
+    with _client(directory, sub, tenant, tier) as client:
+        console.print(show.timeline(show.follow(client.watch(task_id))))
+
+
+@app.command(name="list")
+def list_command(
+    directory: Directory = DEFAULT_DIRECTORY,
+    state: Annotated[str | None, typer.Option("--status", help="Only these.")] = None,
+    scene: Annotated[Scene | None, typer.Option(help="Only these.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """List tasks, newest first."""
+    filters: dict[str, str | int] = {"limit": min(count, 100)}
+    if state is not None:
+        filters["status"] = state.upper()
+    if scene is not None:
+        filters["scene"] = scene.value
+    table = Table("task", "scene", "lane", "status", "created", box=None, header_style="dim")
+    with _client(directory, sub, tenant, tier) as client:
+        for number, task in enumerate(client.tasks(**filters)):
+            if number >= count:
+                break
+            table.add_row(
+                task["task_id"], task["scene"], task["lane"], task["status"], task["created_at"]
+            )
+    console.print(table)
+
+
+@app.command()
+def cancel(
+    task_id: str,
+    directory: Directory = DEFAULT_DIRECTORY,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """End a task; what it did not use is given back."""
+    with _client(directory, sub, tenant, tier) as client:
+        _tell_answer(client.cancel(task_id))
+
+
+@app.command()
+def retry(
+    task_id: str,
+    directory: Directory = DEFAULT_DIRECTORY,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """Queue a FAILED task again; it is paid for anew."""
+    with _client(directory, sub, tenant, tier) as client:
+        _tell_answer(client.retry(task_id))
+
+
+@app.command(name="quotas")
+def quotas_command(
+    directory: Directory = DEFAULT_DIRECTORY,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """Show what is left, by scene."""
+    with _client(directory, sub, tenant, tier) as client:
+        console.print(show.quotas(client.quotas()))
+
+
+# --- operators -----------------------------------------------------------------------------------
+
+
+@policy_app.command("publish")
+def policy_publish(file: Path, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Publish a policy; its version must be higher than the one that stands."""
+    document: dict[str, Any] = msgspec.json.decode(file.read_bytes())
+    with _operator(directory) as client:
+        console.print_json(data=client.operate("policy", {"policy": document, "why": why}))
+
+
+@app.command("top-up")
+def top_up(
+    account_id: str,
+    scene: Scene,
+    credits: Annotated[int, typer.Argument(min=1, help="Whole credits.")],  # noqa: A002
+    why: Why,
+    user_id: Annotated[str | None, typer.Option(help="None: the tenant's contract.")] = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+) -> None:
+    """Add credits of this month to a user's scene, or to a contract."""
+    body: dict[str, Any] = {
+        "account_id": account_id,
+        "scene": scene.value,
+        "amount_micros": credits * 1_000_000,
+        "why": why,
+    }
+    if user_id is not None:
+        body["user_id"] = user_id
+    with _operator(directory) as client:
+        console.print_json(data=client.operate("top-up", body))
+
+
+@lanes_app.command("pause")
+def lanes_pause(pool: str, lane: str, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Grant nothing more of this lane; what waits keeps its place and its time."""
+    with _operator(directory) as client:
+        console.print_json(data=client.operate(f"lanes/{pool}/{lane}/pause", {"why": why}))
+
+
+@lanes_app.command("resume")
+def lanes_resume(pool: str, lane: str, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Serve the lane again."""
+    with _operator(directory) as client:
+        console.print_json(data=client.operate(f"lanes/{pool}/{lane}/resume", {"why": why}))
+
+
+# --- demo and bench ------------------------------------------------------------------------------
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Option(help="Folder of the demo.")] = Path(".cutlog/demo"),
+    clip: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Your own clip.")
+    ] = None,
+    target_seconds: Annotated[float, typer.Option(min=2, max=600, help="Length of the film.")] = 12,
+) -> None:
+    """Start everything, make a film of a real clip, show what happened, stop."""
+    from cutlog.demo import run  # noqa: PLC0415 - numpy is only needed here
+
+    raise typer.Exit(run(directory, clip, target_seconds))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="engine, lifecycles or faults.")],
+) -> None:
+    """Measure; the last line is JSON. Options go to the benchmark (`--help` after its name)."""
+    from cutlog.bench import run  # noqa: PLC0415 - not a part of running the product
+
+    raise typer.Exit(run(name, context.args))
+
+
+# --- the way there -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _client(directory: Path, sub: str, tenant: str, tier: str, scope: str = "") -> Iterator[Client]:
+    installation = Installation(directory)
+    port = installation.ports().get("api")
+    if port is None:
+        raise UpError(f"nothing was ever started in {directory}: `python -m cutlog up` first")
+    token = installation.token(sub, tenant=tenant, tier=tier, scope=scope)
+    with Client(f"http://127.0.0.1:{port}", token) as client:
+        yield client
+
+
+@contextmanager
+def _operator(directory: Path) -> Iterator[Client]:
+    with _client(directory, "operator", "", "pro", "operate") as client:
+        yield client
+
+
+def _tell_answer(answer: Answer) -> None:
+    console.print(f"task [bold]{answer.task_id}[/]  {answer.status}")
+
+
+def _parameters(given: list[str] | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in given or []:
+        name, separator, value = one.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{one!r} is not NAME=JSON")
+        try:
+            found[name] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[name] = value
+    return found
+
+
+def _runners(given: list[str] | None) -> tuple[RunnerPlan, ...]:
+    if not given:
+        return Plan().runners
+    plans: list[RunnerPlan] = []
+    for one in given:
+        pool_id, _, slots = one.rpartition(":")
+        if not pool_id or not slots.isdigit() or int(slots) < 1:
+            raise typer.BadParameter(f"{one!r} is not POOL:SLOTS, for example A:1")
+        plans.append(RunnerPlan(pool_id, int(slots)))
+    return tuple(plans)
+
+
+def _identity_path(installation: Installation) -> Path:
+    return installation.directory / "up.json"
+
+
+def _write_identity(installation: Installation) -> None:
+    identity = processes.identify(os.getpid())
+    if identity is not None:
+        _identity_path(installation).write_bytes(msgspec.json.encode(identity))
+
+
+def _supervisor(installation: Installation) -> Identity | None:
+    """The living `up` of this installation."""
+    path = _identity_path(installation)
+    if not path.exists():
+        return None
+    identity = msgspec.json.decode(path.read_bytes(), type=Identity)
+    return identity if processes.is_alive(identity) else None
+
+
+def _refuse_second(installation: Installation) -> None:
+    supervisor = _supervisor(installation)
+    if supervisor is not None:
+        raise UpError(f"already up (pid {supervisor.pid}); `python -m cutlog down` ends it")
+
+
+def _tell_how(installation: Installation, url: str) -> None:
+    folder = installation.directory
+    console.print(
+        f"\n[bold]Cutlog is up[/] at {url}  (logs in {installation.logs}, Ctrl-C stops)\n\n"
+        f"  python -m cutlog submit CLIP.mp4          a film of your clip\n"
+        f"  python -m cutlog status                   what runs, how far behind\n"
+        f"  TOKEN=$(python -m cutlog token)           then by hand:\n"
+        f'  curl -H "Authorization: Bearer $TOKEN" {url}/v1/quotas\n',
+        soft_wrap=True,
+    )
+    if folder != DEFAULT_DIRECTORY.resolve():
+        console.print(f"  (with -d {folder} for each command)", soft_wrap=True)

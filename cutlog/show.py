@@ -1,0 +1,115 @@
+"""How tasks, events and amounts are shown to people: progress bars, timelines, tables."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from cutlog.client import StreamEvent
+from schema.money import in_credits
+
+console: Final = Console(highlight=False)
+_PROGRESS: Final = "progress"
+
+
+@contextmanager
+def upload_bar(name: str, size: int) -> Iterator[Any]:
+    """A bar of bytes; hands out a function that is told how many more were sent."""
+    with Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    ) as progress:
+        bar = progress.add_task(f"upload {name}", total=size)
+        yield lambda count: progress.update(bar, advance=count)
+
+
+def follow(events: Iterable[StreamEvent]) -> list[StreamEvent]:
+    """Show a task's stream as one bar until its end; the stored events, in order."""
+    stored: list[StreamEvent] = []
+    with Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[phase]}"),
+        TimeElapsedColumn(),
+        console=console,
+    ) as progress:
+        bar = progress.add_task("waiting", total=100, phase="")
+        for event in events:
+            if event.id:
+                stored.append(event)
+            percent = event.data.get("percent")
+            if percent is not None:
+                progress.update(bar, completed=float(percent))
+            if event.name == _PROGRESS:
+                progress.update(bar, description="running", phase=str(event.data.get("phase", "")))
+                continue
+            progress.update(bar, description=short_name(event.name), phase="")
+            if event.name == "task.succeeded.v1":
+                progress.update(bar, completed=100)
+    return stored
+
+
+def timeline(events: Iterable[StreamEvent]) -> Table:
+    """When each event happened, and how long after the first."""
+    table = Table("at", "after", "event", "what", box=None, pad_edge=False, header_style="dim")
+    first: datetime | None = None
+    for event in events:
+        at = datetime.fromisoformat(str(event.data["at"]))
+        first = first or at
+        after = f"+{(at - first).total_seconds():.2f} s"
+        table.add_row(f"{at:%H:%M:%S.%f}"[:-3], after, short_name(event.name), _told(event.data))
+    return table
+
+
+def short_name(wire_name: str) -> str:
+    """`task.progressed.v1` as people read it: `progressed`."""
+    return wire_name.removeprefix("task.").rpartition(".v")[0] or wire_name
+
+
+def quotas(found: dict[str, Any]) -> Table:
+    """What is left, by scene."""
+    table = Table(
+        "scene", "this minute", "today", "credits this month", box=None, header_style="dim"
+    )
+    for scene in found["scenes"]:
+        month = scene["month"]
+        table.add_row(
+            scene["scene"],
+            f"{scene['minute']['remaining']} of {scene['minute']['limit']}",
+            f"{scene['day']['remaining']} of {scene['day']['limit']}",
+            f"{in_credits(month['remaining_micros'])} of {in_credits(month['limit_micros'])}",
+        )
+    return table
+
+
+def _told(data: dict[str, Any]) -> str:
+    """The fields of an event that a person asks for."""
+    plain = ("token", "percent", "pool_id", "lane", "runner_id", "failure", "loss", "cause")
+    told = [f"{field.removesuffix('_id')} {data[field]}" for field in plain if field in data]
+    told += [
+        f"{field.removesuffix('_micros')} {in_credits(data[field])} credits"
+        for field in ("reserved_micros", "charge_micros")
+        if field in data
+    ]
+    if "card_ms" in data:
+        told.append(f"card {data['card_ms'] / 1000:.2f} s")
+    if data.get("files"):
+        told.append(", ".join(f"{file['name']} {file['size']:,} B" for file in data["files"]))
+    if data.get("message"):
+        told.append(str(data["message"])[:100])
+    return ", ".join(told)

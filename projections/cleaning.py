@@ -1,0 +1,51 @@
+"""What read models keep only for a while: refusals a day, events of tasks seven.
+
+Ages are counted in log time (the newest record applied), never by a clock of ours.
+"""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Final
+
+import asyncpg
+
+from projections.folding import Db
+from schema.wires.telemetry import facts
+
+_SQL: Final = (Path(__file__).parent / "sql" / "cleaning.sql").read_text().split("\n-- ;;\n")
+_REFUSALS, _TASK_EVENTS = _SQL
+PAGE: Final = 5_000
+EVERY_SECONDS: Final = 60
+_log = logging.getLogger(__name__)
+
+
+async def clean(db: Db) -> dict[str, int]:
+    """Delete what is too old, page by page; how many rows of each table went."""
+    gone: dict[str, int] = {}
+    for table, statement in (("refusals", _REFUSALS), ("task_events", _TASK_EVENTS)):
+        gone[table] = 0
+        while True:
+            done = await db.execute(statement, PAGE)
+            count = int(done.rpartition(" ")[2])
+            gone[table] += count
+            if count < PAGE:
+                break
+    return gone
+
+
+async def run(dsn: str) -> None:
+    """Clean once a minute, for ever, on a connection of its own."""
+    while True:
+        await asyncio.sleep(EVERY_SECONDS)
+        try:
+            db: Db = await asyncpg.connect(dsn, timeout=10, command_timeout=60)
+            try:
+                gone = await clean(db)
+            finally:
+                await db.close(timeout=5)
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            _log.warning("not cleaned", extra=facts(error=repr(error)))
+        else:
+            if any(gone.values()):
+                _log.info("cleaned", extra=facts(**gone))

@@ -1,0 +1,273 @@
+"""Tasks: their rows and their events, from `task-events`.
+
+A milestone is an event and writes no row: its percent is read from `task_events`. Rows that are
+made in a batch are copied in whole; the others are changed from a staging table.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from projections.folding import Db, Fact, Seqs, copy
+from schema import events as e
+from schema.codec import encode
+from schema.ids import shard_of
+from schema.topics import Topic
+from schema.words import Status
+
+_SQL: Final = (Path(__file__).parent / "sql" / "tasks.sql").read_text().split("\n-- ;;\n")
+_STAGE, _LAST_SEQS, _MERGE = _SQL
+_EVENT_COLUMNS: Final = (
+    "task_id", "seq", "user_id", "log_partition", "log_offset", "kind", "at", "body",
+)  # fmt: skip
+
+
+class _Row:
+    """What a batch does to one task. None: the column stays as it is (for a new row: NULL)."""
+
+    __slots__ = (
+        "account_id", "card_ms", "cause", "charge_micros", "created_at", "ended_at", "facts",
+        "failure", "files", "fingerprint", "lane", "last_failure", "loss", "losses",
+        "material_ids", "message", "parameters", "policy_version", "pool_id", "private",
+        "queued_at", "reason", "reservation_id", "reserved_micros", "reset", "retries",
+        "run_limit_seconds", "runner_id", "scene", "seq", "shard", "started_at", "status",
+        "storing", "task_id", "tenant_id", "tier", "token", "trace_id", "updated_at",
+        "user_id", "verdict",
+    )  # fmt: skip
+
+    def __init__(self, task_id: str) -> None:
+        for name in self.__slots__:
+            setattr(self, name, None)
+        self.shard = shard_of(task_id)
+        self.task_id = task_id
+        self.retries = self.losses = self.card_ms = 0
+        self.reset = False
+        """Retried by hand: counters and the end begin anew."""
+        self.verdict = False
+        """Failure, last failure, loss and message are set together, absent ones to NULL."""
+
+    shard: int
+    task_id: str
+    user_id: str
+    tenant_id: str
+    account_id: str
+    scene: str
+    tier: str
+    lane: str
+    pool_id: str
+    status: str | None
+    seq: int
+    token: int | None
+    retries: int
+    losses: int
+    storing: bool | None
+    fingerprint: str
+    parameters: str
+    material_ids: list[str]
+    private: bytes | None
+    policy_version: int | None
+    reservation_id: str | None
+    reserved_micros: int | None
+    charge_micros: int | None
+    run_limit_seconds: int
+    trace_id: str
+    runner_id: str | None
+    failure: str | None
+    last_failure: str | None
+    loss: str | None
+    message: str | None
+    cause: str | None
+    reason: str | None
+    files: str | None
+    facts: str | None
+    card_ms: int
+    created_at: datetime | None
+    queued_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    updated_at: datetime
+    reset: bool
+    verdict: bool
+
+    def judge(
+        self,
+        failure: str | None = None,
+        last_failure: str | None = None,
+        loss: str | None = None,
+        message: str | None = None,
+    ) -> None:
+        """What went wrong last, or that nothing did."""
+        self.failure, self.last_failure, self.loss = failure, last_failure, loss
+        self.message = message or None
+        self.verdict = True
+
+
+_NEW_COLUMNS: Final = tuple(name for name in _Row.__slots__ if name not in ("reset", "verdict"))
+_CHANGED_COLUMNS: Final = (
+    "shard", "task_id", "seq", "updated_at", "reset", "verdict", "status", "token", "retries",
+    "losses", "storing", "policy_version", "reservation_id", "reserved_micros", "charge_micros",
+    "runner_id", "failure", "last_failure", "loss", "message", "cause", "reason", "files", "facts",
+    "card_ms", "queued_at", "started_at", "ended_at",
+)  # fmt: skip
+_new_values: Final = attrgetter(*_NEW_COLUMNS)
+_changed_values: Final = attrgetter(*_CHANGED_COLUMNS)
+
+
+class Tasks:
+    """The fold of `task-events`."""
+
+    name: ClassVar[str] = "tasks"
+    topic: ClassVar[Topic] = Topic.TASK_EVENTS
+    tables: ClassVar[tuple[str, ...]] = ("tasks", "task_events")
+
+    def __init__(self) -> None:
+        self._seqs = Seqs()
+
+    async def prepare(self, db: Db) -> None:
+        await db.execute(_STAGE)
+
+    def forget(self) -> None:
+        self._seqs.forget()
+
+    async def apply(self, db: Db, facts: Sequence[Fact]) -> None:
+        """Every event once into `task_events`, and the rows that they change."""
+        unknown = self._seqs.unknown(fact.message.task_id for fact in facts)
+        if unknown:
+            shards = [shard_of(task_id) for task_id in unknown]
+            found = await db.fetch(_LAST_SEQS, unknown, shards)
+            self._seqs.learn(unknown, {row["task_id"]: row["seq"] for row in found})
+        events: list[tuple[Any, ...]] = []
+        rows: dict[str, _Row] = {}
+        for fact in facts:
+            event = fact.message
+            if not self._seqs.is_next(fact, event.task_id, event.seq):
+                continue
+            events.append(_event_row(fact))
+            _fold(rows, event)
+        await copy(db, "task_events", _EVENT_COLUMNS, events)
+        new = [_new_values(row) for row in rows.values() if row.created_at is not None]
+        changed = [_changed_values(row) for row in rows.values() if row.created_at is None]
+        await copy(db, "tasks", _NEW_COLUMNS, new)
+        if changed:
+            await copy(db, "fold_tasks", _CHANGED_COLUMNS, changed)
+            done = await db.execute(_MERGE)
+            if done != f"UPDATE {len(changed)}":
+                raise AssertionError(f"{len(changed)} tasks changed, but: {done}")
+
+
+def _event_row(fact: Fact) -> tuple[Any, ...]:
+    event = fact.message
+    return (
+        event.task_id,
+        event.seq,
+        event.user_id,
+        fact.partition,
+        fact.offset,
+        event.__struct_config__.tag,
+        event.at,
+        fact.value.decode(),
+    )
+
+
+def _fold(rows: dict[str, _Row], event: e.TaskEvent) -> None:
+    if type(event) is e.TaskProgressed:
+        return
+    row = rows.get(event.task_id)
+    if row is None:
+        row = rows[event.task_id] = _Row(event.task_id)
+    row.seq = event.seq
+    row.updated_at = event.at
+    _FOLDS[type(event)](row, event)
+
+
+def _created(row: _Row, event: e.TaskCreated) -> None:
+    origin = event.origin
+    row.user_id, row.tenant_id = event.user_id, origin.tenant_id
+    row.account_id, row.scene, row.tier = origin.account_id, origin.scene, origin.tier
+    row.lane, row.pool_id, row.status = event.lane, event.pool_id, Status.CREATED
+    row.token, row.storing = 0, False
+    row.fingerprint, row.trace_id = origin.fingerprint, origin.trace_id
+    row.parameters = encode(origin.parameters).decode()
+    row.material_ids, row.private = list(origin.material_ids), origin.private
+    row.policy_version, row.reservation_id = event.policy_version, event.reservation_id
+    row.reserved_micros, row.run_limit_seconds = event.reserved_micros, event.run_limit_seconds
+    row.created_at = event.at
+
+
+def _confirmed(_row: _Row, _event: e.TaskMaterialConfirmed) -> None:
+    """Only that it happened."""
+
+
+def _queued(row: _Row, event: e.TaskQueued) -> None:
+    row.status, row.queued_at = Status.QUEUED, event.at
+
+
+def _started(row: _Row, event: e.TaskStarted) -> None:
+    row.status, row.token, row.runner_id = Status.RUNNING, event.token, event.runner_id
+    row.started_at, row.storing = event.at, False
+
+
+def _storing(row: _Row, _event: e.TaskStoring) -> None:
+    row.storing = True
+
+
+def _requeued(row: _Row, event: e.TaskRequeued) -> None:
+    row.status, row.queued_at, row.storing = Status.QUEUED, event.at, False
+    row.retries += event.counted
+    row.losses += not event.counted
+    row.card_ms += event.card_ms
+    row.judge(failure=event.failure, loss=event.loss, message=event.message)
+
+
+def _succeeded(row: _Row, event: e.TaskSucceeded) -> None:
+    row.status, row.ended_at, row.storing = Status.SUCCEEDED, event.at, False
+    row.files, row.facts = encode(event.files).decode(), encode(event.facts).decode()
+    row.card_ms += event.card_ms
+    row.charge_micros = event.charge_micros
+    row.judge()
+
+
+def _failed(row: _Row, event: e.TaskFailed) -> None:
+    row.status, row.ended_at, row.storing = Status.FAILED, event.at, False
+    row.card_ms += event.card_ms
+    row.charge_micros = 0
+    row.judge(event.failure, event.last_failure, event.loss, event.message)
+
+
+def _canceled(row: _Row, event: e.TaskCanceled) -> None:
+    row.status, row.ended_at, row.storing = Status.CANCELED, event.at, False
+    row.cause, row.reason = event.cause, event.reason or None
+    row.charge_micros = event.charge_micros
+
+
+def _expired(row: _Row, event: e.TaskExpired) -> None:
+    row.status, row.ended_at, row.storing = Status.EXPIRED, event.at, False
+    row.charge_micros = 0
+
+
+def _retried(row: _Row, event: e.TaskRetried) -> None:
+    row.status, row.queued_at = Status.QUEUED, event.at
+    row.policy_version, row.reservation_id = event.policy_version, event.reservation_id
+    row.reserved_micros = event.reserved_micros
+    row.retries = row.losses = 0
+    row.ended_at = row.charge_micros = None
+    row.reset = True
+    row.judge()
+
+
+_FOLDS: Final[dict[type, Callable[[_Row, Any], None]]] = {
+    e.TaskCreated: _created,
+    e.TaskMaterialConfirmed: _confirmed,
+    e.TaskQueued: _queued,
+    e.TaskStarted: _started,
+    e.TaskStoring: _storing,
+    e.TaskRequeued: _requeued,
+    e.TaskSucceeded: _succeeded,
+    e.TaskFailed: _failed,
+    e.TaskCanceled: _canceled,
+    e.TaskExpired: _expired,
+    e.TaskRetried: _retried,
+}
+"""Every event but the milestone."""

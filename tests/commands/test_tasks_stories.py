@@ -1,0 +1,618 @@
+"""Stories of a task: what follows, what is ordered from others, and who is answered."""
+
+import msgspec
+import pytest
+
+from commands import tasks
+from commands.tasks.losing import jittered
+from schema import commands as c
+from schema import events as e
+from schema.failures import FailureClass
+from schema.ids import TaskId, TenantId, UserId
+from schema.policy import KeepPolicy, Policy, Price, RetryPolicy
+from schema.refusals import Refusal
+from schema.replies import Accepted, DeadLetter, DispatchAttempt, Refused, StopAttempt
+from schema.words import CancelCause, LossCause, Status
+from tests.support import task_words as w
+from tests.support.spec import Story, a
+
+STRANGER = UserId("mallorymallorymallor000007")
+
+
+def queued() -> Story:
+    return w.world().given(w.create())
+
+
+def running() -> Story:
+    return w.world().given(w.create(), w.start())
+
+
+def storing() -> Story:
+    return running().after(20).given(w.store())
+
+
+# --- created -> queued --------------------------------------------------------------------------
+
+
+def test_a_task_without_material_goes_straight_to_its_pool() -> None:
+    outcome = w.world().when(w.create())
+    outcome.then(
+        a(e.TaskCreated, seq=1, reservation_id="submit-1", reserved_micros=w.RESERVED),
+        a(e.TaskQueued, seq=2, pool_id=w.POOL),
+    ).orders(a(c.EnqueueTask, token=0, pool_id=w.POOL, account_id=w.ACCOUNT, lane="p0"))
+
+
+def test_a_task_with_material_asks_each_of_them_once_and_waits() -> None:
+    story = w.world()
+    story.when(w.create(w.CLIP, w.LOGO, w.CLIP)).then(e.TaskCreated).orders(
+        a(c.AttachMaterial, material_id=w.CLIP, user_id=w.USER, tenant_id=w.TENANT),
+        a(c.AttachMaterial, material_id=w.LOGO, task_id=w.TASK),
+    )
+    story.when(w.confirm(w.LOGO)).then(a(e.TaskMaterialConfirmed, material_id=w.LOGO)).orders()
+    story.when(w.confirm(w.LOGO)).nothing()
+    story.when(w.confirm(w.CLIP)).then(e.TaskQueued).orders(a(c.EnqueueTask, token=0))
+    story.when(w.confirm(w.CLIP)).nothing()
+
+
+def test_a_task_whose_material_is_refused_is_canceled_by_the_system_and_paid_back() -> None:
+    story = w.world().given(w.create(w.CLIP, w.LOGO))
+    story.when(w.reject()).then(
+        a(
+            e.TaskCanceled,
+            cause=CancelCause.MATERIAL_REFUSED,
+            reason="material_mismatch",
+            charge_micros=0,
+            token=0,
+        )
+    ).orders(a(c.ReleaseReservation, reservation_id="submit-1", ran=False))
+    story.when(w.reject(w.LOGO)).nothing()
+    story.when(w.confirm(w.LOGO)).refused(Refusal.TASK_ENDED)
+
+
+def test_a_material_that_is_none_of_the_task_is_refused() -> None:
+    story = w.world().given(w.create(w.CLIP))
+    story.when(w.confirm(w.LOGO)).refused(Refusal.MATERIAL_UNKNOWN)
+    story.when(w.reject(w.LOGO)).refused(Refusal.MATERIAL_UNKNOWN)
+
+
+def test_a_task_whose_material_never_comes_expires_and_is_paid_back() -> None:
+    story = w.world().given(w.create(w.CLIP)).after(899.999)
+    assert story.tick() == []
+    story.after(0.001).due().then(a(e.TaskExpired, token=0)).orders(
+        a(c.ReleaseReservation, reservation_id="submit-1", ran=False)
+    )
+
+
+def test_each_material_that_comes_gives_the_others_their_time_again() -> None:
+    story = w.world().given(w.create(w.CLIP, w.LOGO)).after(800).given(w.confirm())
+    assert story.after(899).tick() == []
+    story.after(1).due().then(e.TaskExpired)
+
+
+def test_no_task_waits_for_material_longer_than_a_day() -> None:
+    day = 24 * 3600
+    story = w.world().given(w.create(w.CLIP, w.LOGO, wait=day)).after(day - 60).given(w.confirm())
+    story.after(60).due().then(e.TaskExpired)
+
+
+def test_an_outage_ends_no_wait_for_material() -> None:
+    story = w.world().given(w.create(w.CLIP)).after(600).after_outage(3600)
+    assert story.tick() == []
+    story.after(300).due().then(e.TaskExpired)
+
+
+# --- one start a token --------------------------------------------------------------------------
+
+
+def test_a_start_is_dispatched_and_granted_in_one_decision() -> None:
+    outcome = queued().when(w.start())
+    outcome.then(a(e.TaskStarted, token=1, runner_id="gpu-1", incarnation_id="i1"))
+    outcome.orders(
+        a(
+            DispatchAttempt,
+            token=1,
+            runner_id="gpu-1",
+            parameters={"target_seconds": 12},
+            lease_seconds=120,
+            run_limit_seconds=w.RUN_LIMIT,
+            percent=0,
+        ),
+        a(c.GrantAttempt, token=1, pool_id=w.POOL),
+    )
+
+
+def test_a_second_start_of_the_same_token_on_another_runner_is_refused() -> None:
+    running().when(w.start(runner="gpu-2")).refused(Refusal.TASK_NOT_QUEUED).orders(
+        a(c.RefuseAttempt, token=1, reason="task_not_queued")
+    )
+
+
+def test_a_start_of_a_token_that_was_lost_is_refused() -> None:
+    story = running().given(w.give_back())
+    story.when(w.start(1, "gpu-2")).refused(Refusal.TOKEN_STALE).orders(c.RefuseAttempt)
+    story.when(w.start(2, "gpu-2")).then(a(e.TaskStarted, token=2))
+
+
+def test_a_task_that_waits_for_its_retry_delay_does_not_start() -> None:
+    story = running().given(w.fail())
+    story.when(w.start(2)).refused(Refusal.TASK_NOT_QUEUED).orders(c.RefuseAttempt)
+
+
+def test_a_cancel_before_the_start_wins() -> None:
+    story = queued().given(w.cancel())
+    story.when(w.start()).refused(Refusal.TASK_ENDED).orders(c.RefuseAttempt)
+
+
+# --- milestones ---------------------------------------------------------------------------------
+
+
+def test_milestones_only_rise_and_there_are_five_of_them() -> None:
+    story = running()
+    story.when(w.milestone(30)).then(a(e.TaskProgressed, percent=30)).orders()
+    for percent in (10, 30, 31, 59, 0, -5, 101):
+        story.when(w.milestone(percent)).nothing()
+    story.when(w.milestone(60)).then(a(e.TaskProgressed, percent=60))
+    story.given(w.store())
+    story.when(w.milestone(90)).then(a(e.TaskProgressed, percent=90))
+
+
+def test_the_next_attempt_is_told_how_far_the_last_one_was_seen() -> None:
+    story = running().given(w.milestone(30), w.milestone(60), w.give_back())
+    outcome = story.when(w.start(2))
+    assert outcome.order().percent == 60
+    story.when(w.milestone(30, token=2)).nothing()
+    story.when(w.milestone(60, token=2)).nothing()
+    story.when(w.milestone(90, token=2)).then(a(e.TaskProgressed, percent=90, token=2))
+
+
+# --- succeeded ----------------------------------------------------------------------------------
+
+
+def test_a_result_is_charged_at_its_frozen_price_and_the_rest_released() -> None:
+    outcome = running().when(w.finish(card_ms=20_000))
+    outcome.then(a(e.TaskSucceeded, charge_micros=3_000_000, card_ms=20_000)).orders(
+        a(c.CommitReservation, reservation_id="submit-1", amount_micros=3_000_000),
+        a(c.EndAttempt, token=1),
+    )
+
+
+def test_a_charge_never_exceeds_what_is_reserved() -> None:
+    running().when(w.finish(card_ms=10**9)).then(
+        a(e.TaskSucceeded, charge_micros=w.RESERVED)
+    ).orders(a(c.CommitReservation, amount_micros=w.RESERVED), c.EndAttempt)
+
+
+def test_storing_takes_the_run_limit_off_and_ends_with_the_result() -> None:
+    story = storing()
+    assert story.after(w.BACKSTOP).tick() == []
+    story.when(w.finish()).then(e.TaskSucceeded)
+
+
+def test_final_is_final() -> None:
+    story = running().given(w.finish())
+    for late in (w.fail(), w.lose(), w.give_back(), w.milestone(90), w.store(), w.expire()):
+        story.when(late).refused(Refusal.TASK_ENDED).orders()
+    story.when(w.cancel()).refused(Refusal.TASK_ENDED, detail="SUCCEEDED").replied(
+        Refused, reason=Refusal.TASK_ENDED
+    )
+    story.when(w.requeue()).refused(Refusal.TASK_NOT_FAILED)
+
+
+# --- failed -------------------------------------------------------------------------------------
+
+
+def test_retryable_failures_wait_longer_each_time_and_then_are_spent() -> None:
+    story = running()
+    story.when(w.fail(1)).then(
+        a(
+            e.TaskRequeued,
+            failure=FailureClass.OUT_OF_MEMORY,
+            loss=None,
+            counted=True,
+            delay_ms=10_000,
+            card_ms=5_000,
+        )
+    ).orders(a(c.EndAttempt, token=1))
+    assert story.after(9.999).tick() == []
+    story.after(0.001).due().then(e.TaskQueued).orders(a(c.EnqueueTask, token=1))
+    story.given(w.start(2))
+    story.when(w.fail(2, FailureClass.NETWORK)).then(
+        a(e.TaskRequeued, delay_ms=30_000, counted=True)
+    )
+    story.after(30).due().then(e.TaskQueued).orders(a(c.EnqueueTask, token=2))
+    story.given(w.start(3))
+    story.when(w.fail(3, FailureClass.HUNG)).then(
+        a(
+            e.TaskFailed,
+            failure=FailureClass.RETRIES_SPENT,
+            last_failure=FailureClass.HUNG,
+            message="as told",
+        )
+    ).orders(
+        a(c.ReleaseReservation, reservation_id="submit-1", ran=True),
+        a(DeadLetter, task_id=w.TASK, failure=FailureClass.HUNG, cause="retries_spent"),
+        a(c.EndAttempt, token=3),
+    )
+    story.when(w.fail(3, FailureClass.HUNG)).nothing()
+
+
+@pytest.mark.parametrize(
+    "failure", [one for one in FailureClass if not one.retryable], ids=lambda one: one.value
+)
+def test_a_failure_that_would_only_repeat_itself_ends_the_task(failure: FailureClass) -> None:
+    running().when(w.fail(failure=failure)).then(
+        a(e.TaskFailed, failure=failure, last_failure=None)
+    ).orders(a(c.ReleaseReservation, ran=True), a(c.EndAttempt, token=1))
+
+
+def test_a_store_that_fails_at_the_end_of_storing_is_final_but_not_before() -> None:
+    running().when(w.fail(failure=FailureClass.STORE)).then(e.TaskRequeued)
+    storing().when(w.fail(failure=FailureClass.STORE)).then(
+        a(e.TaskFailed, failure=FailureClass.STORE)
+    )
+    storing().when(w.fail(failure=FailureClass.CRASHED)).then(e.TaskRequeued)
+
+
+def test_a_failed_task_begins_anew_and_not_from_a_checkpoint() -> None:
+    story = running().given(w.give_back(checkpoint="step-7"))
+    outcome = story.when(w.start(2))
+    assert outcome.order().checkpoint == "step-7"
+    story.given(w.fail(2)).after(10).tick()
+    outcome = story.when(w.start(3))
+    assert outcome.order().checkpoint == ""
+
+
+def test_jitter_spreads_delays_the_same_way_whoever_draws_it() -> None:
+    drawn = [jittered(10_000, 0.2, TaskId(f"t{n}"), token) for n in range(200) for token in (1, 2)]
+    assert drawn == [
+        jittered(10_000, 0.2, TaskId(f"t{n}"), token) for n in range(200) for token in (1, 2)
+    ]
+    assert all(8_000 <= one <= 12_000 for one in drawn)
+    assert min(drawn) < 8_400
+    assert max(drawn) > 11_600
+    assert jittered(10_000, 0.0, w.TASK, 1) == 10_000
+
+
+# --- lost ---------------------------------------------------------------------------------------
+
+
+def test_a_loss_burns_no_retry_waits_for_repair_and_stops_whoever_still_works() -> None:
+    story = running()
+    story.when(w.lose()).then(
+        a(
+            e.TaskRequeued,
+            loss=LossCause.LEASE_EXPIRED,
+            failure=None,
+            counted=False,
+            delay_ms=120_000,
+        )
+    ).orders(a(StopAttempt, runner_id="gpu-1", token=1))
+    story.when(w.lose()).nothing()
+    story.after(120).due().then(e.TaskQueued).orders(a(c.EnqueueTask, token=1))
+    assert story.row_of(w.TASK).course.retries == 0
+
+
+def test_an_attempt_that_was_given_back_waits_for_nothing() -> None:
+    story = running()
+    story.when(w.give_back(cause=LossCause.DRAINED, checkpoint="step-7")).then(
+        a(e.TaskRequeued, counted=False, delay_ms=0, checkpoint="step-7", card_ms=3_000),
+        e.TaskQueued,
+    ).orders(a(c.EnqueueTask, token=1), a(c.EndAttempt, token=1))
+
+
+def test_a_lost_runner_cannot_finish_the_next_attempt() -> None:
+    story = running().given(w.lose()).after(120)
+    story.tick()
+    reports = (w.finish(1), w.fail(1), w.milestone(90), w.store(1), w.give_back())
+    for late in reports:
+        story.when(late).refused(Refusal.TOKEN_STALE).orders()
+    story.given(w.start(2, "gpu-2"))
+    for older in (*reports, w.lose(1)):
+        story.when(older).refused(Refusal.TOKEN_STALE).orders()
+    story.when(w.finish(2)).then(a(e.TaskSucceeded, token=2))
+
+
+def test_the_first_end_of_a_token_wins() -> None:
+    running().given(w.fail()).when(w.lose()).refused(Refusal.TOKEN_STALE)
+    running().given(w.lose()).when(w.finish()).refused(Refusal.TOKEN_STALE)
+    running().given(w.give_back()).when(w.lose()).refused(Refusal.TOKEN_STALE)
+    running().given(w.finish()).when(w.lose()).refused(Refusal.TASK_ENDED)
+
+
+def test_a_report_of_a_token_that_was_never_granted_is_refused() -> None:
+    running().when(w.finish(2)).refused(Refusal.TOKEN_NOT_NEXT)
+    queued().when(w.finish(1)).refused(Refusal.TASK_NOT_RUNNING)
+
+
+def test_five_losses_are_forgiven_and_the_sixth_is_not() -> None:
+    story = queued()
+    for token in range(1, 6):
+        story.given(w.start(token)).when(w.lose(token)).then(e.TaskRequeued)
+        story.after(120).due().then(e.TaskQueued)
+    story.given(w.start(6))
+    story.when(w.lose(6)).then(
+        a(
+            e.TaskFailed,
+            failure=FailureClass.RETRIES_SPENT,
+            last_failure=None,
+            loss=LossCause.LEASE_EXPIRED,
+        )
+    ).orders(
+        a(c.ReleaseReservation, ran=True),
+        a(DeadLetter, failure=None, cause="retries_spent: lease_expired"),
+        a(StopAttempt, token=6),
+    )
+    story.when(w.lose(6)).nothing()
+
+
+def test_an_outage_burns_no_retry_and_ends_no_delay() -> None:
+    story = running().given(w.fail()).after_outage(7200)
+    assert story.tick() == []
+    story.after(10).due().then(e.TaskQueued)
+
+
+# --- the backstop -------------------------------------------------------------------------------
+
+
+def test_running_ends_by_itself_like_a_time_limit() -> None:
+    story = running().after(w.BACKSTOP - 0.001)
+    assert story.tick() == []
+    story.after(0.001).due().then(
+        a(
+            e.TaskRequeued,
+            loss=LossCause.BACKSTOP,
+            failure=None,
+            counted=True,
+            delay_ms=10_000,
+        )
+    ).orders(a(StopAttempt, token=1, reason="backstop"), a(c.EndAttempt, token=1))
+    assert story.row_of(w.TASK).course.retries == 1
+
+
+def test_a_backstop_with_no_retry_left_ends_the_task() -> None:
+    policy = Policy(
+        version=1, scenes={}, tiers={}, pools={}, retries=RetryPolicy(delays_ms=(), jitter=0)
+    )
+    story = w.world(policy).given(w.create(), w.start()).after(w.BACKSTOP)
+    story.due().then(
+        a(
+            e.TaskFailed,
+            failure=FailureClass.RETRIES_SPENT,
+            last_failure=FailureClass.TIME_LIMIT,
+            loss=LossCause.BACKSTOP,
+        )
+    ).orders(
+        c.ReleaseReservation,
+        a(DeadLetter, cause="retries_spent: backstop", failure=FailureClass.TIME_LIMIT),
+        StopAttempt,
+        c.EndAttempt,
+    )
+
+
+def test_storing_has_a_backstop_of_its_own() -> None:
+    story = storing().after(4199)
+    assert story.tick() == []
+    story.after(1).due().then(a(e.TaskRequeued, loss=LossCause.BACKSTOP, counted=True))
+
+
+def test_the_pool_may_tell_the_backstop_too() -> None:
+    running().when(w.lose(cause=LossCause.BACKSTOP)).then(a(e.TaskRequeued, counted=True))
+
+
+def test_an_outage_does_not_bring_the_backstop_nearer() -> None:
+    story = running().after_outage(10 * w.BACKSTOP)
+    assert story.tick() == []
+    story.when(w.finish()).then(e.TaskSucceeded)
+
+
+# --- canceled -----------------------------------------------------------------------------------
+
+
+def test_cancel_before_it_ran_costs_nothing_and_leaves_the_pool() -> None:
+    story = queued()
+    story.when(w.cancel()).then(
+        a(e.TaskCanceled, cause=CancelCause.USER, token=0, charge_micros=0)
+    ).orders(
+        a(c.ReleaseReservation, reservation_id="submit-1", ran=False), a(c.DequeueTask, token=0)
+    ).replied(Accepted, seq=3, status=Status.CANCELED, command_id="cancel-" + w.USER)
+    story.when(w.cancel()).nothing().replied(Accepted, seq=3, status=Status.CANCELED)
+
+
+def test_cancel_of_what_waits_for_material_or_a_delay_tells_no_pool() -> None:
+    w.world().given(w.create(w.CLIP)).when(w.cancel()).then(e.TaskCanceled).orders(
+        a(c.ReleaseReservation, ran=False)
+    )
+    running().given(w.fail()).when(w.cancel()).then(a(e.TaskCanceled, token=1)).orders(
+        a(c.ReleaseReservation, ran=True)
+    )
+
+
+def test_cancel_of_a_running_task_stops_it_and_charges_the_log_time_it_ran() -> None:
+    story = running().after(10)
+    story.when(w.cancel()).then(a(e.TaskCanceled, token=1, charge_micros=1_500_000)).orders(
+        a(c.CommitReservation, reservation_id="submit-1", amount_micros=1_500_000),
+        a(StopAttempt, token=1, runner_id="gpu-1", incarnation_id="i1"),
+        a(c.EndAttempt, token=1),
+    )
+
+
+def test_cancel_charges_at_most_what_is_reserved() -> None:
+    running().after(1000).when(w.cancel()).then(a(e.TaskCanceled, charge_micros=w.RESERVED))
+
+
+def test_cancel_while_storing_charges_the_work_and_not_the_storing() -> None:
+    storing().after(500).when(w.cancel()).then(a(e.TaskCanceled, charge_micros=2_500_000))
+
+
+def test_cancel_that_costs_nothing_releases() -> None:
+    free = Price(base_micros=0, card_second_micros=0, card_seconds_max=1)
+    story = w.world().given(msgspec.structs.replace(w.create(), price=free), w.start())
+    story.when(w.cancel()).then(a(e.TaskCanceled, charge_micros=0)).orders(
+        a(c.ReleaseReservation, ran=True), StopAttempt, c.EndAttempt
+    )
+
+
+def test_canceled_stays_and_what_comes_late_is_recorded() -> None:
+    story = running().given(w.cancel())
+    for late in (w.fail(), w.finish(), w.lose(), w.give_back(), w.milestone(90), w.store()):
+        story.when(late).refused(Refusal.TASK_ENDED).orders()
+    assert len(story.refusals) == 6
+    assert all(refusal.user_id == w.USER for refusal in story.refusals)
+
+
+def test_nobody_cancels_what_is_not_his_nor_learns_of_it() -> None:
+    story = running()
+    for asked in (w.cancel(user=STRANGER), w.cancel(tenant=TenantId("other"))):
+        story.when(asked).refused(Refusal.NOT_YOURS, detail="").orders().replied(
+            Refused, reason=Refusal.NOT_YOURS, detail=""
+        )
+    assert story.refusals[0].user_id == STRANGER
+
+
+def test_cancel_of_what_does_not_exist_is_refused() -> None:
+    w.world().when(w.cancel()).refused(Refusal.TASK_UNKNOWN).replied(Refused)
+    w.world().when(w.cancel(reply_to=None)).refused(Refusal.TASK_UNKNOWN)
+
+
+# --- expired ------------------------------------------------------------------------------------
+
+
+def test_a_wait_at_the_pool_that_was_too_long_is_paid_back() -> None:
+    queued().when(w.expire()).then(a(e.TaskExpired, token=0)).orders(
+        a(c.ReleaseReservation, ran=False)
+    )
+    running().given(w.give_back()).when(w.expire(1)).then(a(e.TaskExpired, token=1)).orders(
+        a(c.ReleaseReservation, ran=True)
+    )
+
+
+def test_an_expiry_of_an_earlier_wait_is_refused() -> None:
+    running().given(w.give_back()).when(w.expire(0)).refused(Refusal.TOKEN_STALE)
+    queued().when(w.expire(1)).refused(Refusal.TOKEN_NOT_NEXT)
+    running().when(w.expire(0)).refused(Refusal.TASK_NOT_QUEUED)
+
+
+# --- retried by hand ----------------------------------------------------------------------------
+
+
+def failed() -> Story:
+    return running().given(w.milestone(30), w.fail(failure=FailureClass.INPUT))
+
+
+def test_a_retry_by_hand_takes_the_new_reservation_and_tokens_go_on() -> None:
+    story = failed()
+    story.when(w.requeue()).then(
+        a(e.TaskRetried, reservation_id="retry-1", policy_version=2)
+    ).orders(a(c.EnqueueTask, token=1)).replied(
+        Accepted,
+        command_id="retry-1",
+        status=Status.QUEUED,
+        reserved_micros=w.RESERVED,
+        seq=6,
+    )
+    story.when(w.requeue()).nothing().replied(Accepted, command_id="retry-1", seq=6)
+    story.when(w.start(1)).refused(Refusal.TOKEN_STALE)
+    story.when(w.start(2)).then(a(e.TaskStarted, token=2))
+    story.when(w.finish(2)).orders(a(c.CommitReservation, reservation_id="retry-1"), c.EndAttempt)
+
+
+def test_a_retry_by_hand_has_all_its_retries_and_losses_again() -> None:
+    story = queued()
+    for token in (1, 2):
+        story.given(w.start(token), w.fail(token)).after(30).tick()
+    story.given(w.start(3), w.fail(3), w.requeue(), w.start(4))
+    story.when(w.fail(4)).then(a(e.TaskRequeued, delay_ms=10_000, counted=True))
+
+
+def test_a_retry_that_never_ran_gives_its_day_back() -> None:
+    failed().given(w.requeue()).when(w.cancel()).then(e.TaskCanceled).orders(
+        a(c.ReleaseReservation, reservation_id="retry-1", ran=False), a(c.DequeueTask, token=1)
+    )
+
+
+@pytest.mark.parametrize("reply_to", [None, 0])
+def test_a_reservation_that_is_not_taken_goes_back_in_the_same_decision(
+    reply_to: int | None,
+) -> None:
+    cases = (
+        (w.world(), Refusal.TASK_UNKNOWN),
+        (queued(), Refusal.TASK_NOT_FAILED),
+        (running().given(w.cancel()), Refusal.TASK_NOT_FAILED),
+    )
+    for story, reason in cases:
+        outcome = story.when(w.requeue(reply_to=reply_to)).refused(reason)
+        outcome.orders(
+            a(
+                c.ReleaseReservation,
+                account_id=w.ACCOUNT,
+                reservation_id="retry-1",
+                ran=False,
+            )
+        )
+        if reply_to is not None:
+            outcome.replied(Refused, reason=reason, command_id="retry-1")
+
+
+def test_nobody_retries_what_is_not_his() -> None:
+    failed().when(w.requeue(user=STRANGER)).refused(Refusal.NOT_YOURS).orders(
+        a(c.ReleaseReservation, reservation_id="retry-1")
+    )
+
+
+def test_an_old_reservation_told_again_is_neither_taken_nor_released_again() -> None:
+    story = failed().given(w.requeue(), w.start(2), w.fail(2, FailureClass.INPUT))
+    story.given(w.requeue("retry-2"), w.start(3), w.fail(3, FailureClass.INPUT))
+    for told in ("submit-1", "retry-1", "retry-2"):
+        story.when(w.requeue(told)).nothing().replied(Accepted, status=Status.FAILED)
+
+
+# --- created twice, forgotten -------------------------------------------------------------------
+
+
+def test_a_task_holds_one_reservation_and_gives_another_one_back() -> None:
+    story = queued()
+    story.when(w.create(reservation="submit-2")).refused(Refusal.IDEMPOTENCY_CONFLICT).orders(
+        a(c.ReleaseReservation, reservation_id="submit-2", ran=False, account_id=w.ACCOUNT)
+    )
+
+
+def test_an_ended_task_counts_as_absent_after_a_day_tick_or_not() -> None:
+    story = running().given(w.finish()).after(86_399)
+    story.when(w.cancel()).refused(Refusal.TASK_ENDED)
+    story.after(1).when(w.cancel()).refused(Refusal.TASK_UNKNOWN)
+    assert w.TASK in story.rows.rows
+    story.due().nothing()
+    assert w.TASK not in story.rows.rows
+    story.when(w.cancel()).refused(Refusal.TASK_UNKNOWN)
+
+
+def test_a_failed_task_can_be_retried_for_a_week() -> None:
+    week = KeepPolicy().failed_seconds
+    failed().after(week - 1).when(w.requeue()).then(e.TaskRetried)
+    failed().after(week).when(w.requeue()).refused(Refusal.TASK_UNKNOWN).orders(
+        c.ReleaseReservation
+    )
+
+
+def test_a_history_never_begins_twice_as_long_as_its_row_stands() -> None:
+    story = running().given(w.finish()).after(10 * 86_400)
+    story.when(w.create()).nothing()
+    story.when(w.create(reservation="submit-2")).refused(Refusal.IDEMPOTENCY_CONFLICT).orders(
+        a(c.ReleaseReservation, reservation_id="submit-2")
+    )
+
+
+def test_a_timer_that_is_not_due_any_more_does_nothing() -> None:
+    story = w.world().given(w.create(w.CLIP))
+    assert story.on_due is not None
+    timer = w.timer()
+    assert story.on_due(story.rows, timer, story.now) == ((), (), None, None)
+    story.given(w.confirm()).after(10**6)
+    assert story.on_due(story.rows, timer, story.now) == ((), (), None, None)
+    assert story.on_due(w.world().rows, timer, story.now) == ((), (), None, None)
+
+
+def test_without_a_published_policy_the_defaults_hold() -> None:
+    story = w.world()
+    story.handle = tasks.handle
+    story.given(w.create(), w.start()).when(w.lose()).then(a(e.TaskRequeued, counted=False))
