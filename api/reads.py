@@ -93,9 +93,7 @@ class ReadModel:
 
     async def known_tasks(self, task_ids: Sequence[TaskId]) -> dict[TaskId, KnownTask]:
         """What is remembered of these tasks, many at once."""
-        rows = await self._fetch(
-            queries.KNOWN_TASKS, [shard_of(task_id) for task_id in task_ids], list(task_ids)
-        )
+        rows = await self._of_tasks(queries.KNOWN_TASK, queries.KNOWN_TASKS, task_ids)
         return {
             row["task_id"]: KnownTask(
                 row["fingerprint"],
@@ -109,9 +107,7 @@ class ReadModel:
 
     async def tasks(self, task_ids: Sequence[TaskId]) -> dict[TaskId, Row]:
         """These tasks, many at once."""
-        rows = await self._fetch(
-            queries.TASKS, [shard_of(task_id) for task_id in task_ids], list(task_ids)
-        )
+        rows = await self._of_tasks(queries.TASK, queries.TASKS, task_ids)
         return {row["task_id"]: row for row in rows}
 
     async def list_tasks(
@@ -234,6 +230,12 @@ class ReadModel:
         rows = await self._fetch(queries.MATERIAL, material_id)
         return rows[0] if rows else None
 
+    async def _of_tasks(self, one: str, many: str, task_ids: Sequence[TaskId]) -> list[Row]:
+        if len(task_ids) == 1:
+            return await self._fetch(one, shard_of(task_ids[0]), task_ids[0])
+        shards = [shard_of(task_id) for task_id in task_ids]
+        return await self._fetch(many, shards, list(task_ids))
+
     async def _fetch(self, query: str, *arguments: Any) -> list[Row]:  # noqa: ANN401
         try:
             pool = self._pool or await self._open()
@@ -258,6 +260,8 @@ class ReadModel:
                     server_settings={
                         "application_name": "cutlog-api",
                         "default_transaction_read_only": "on",
+                        # Planning 64 partitions again and again costs more than any plan saves.
+                        "plan_cache_mode": "force_generic_plan",
                     },
                 )
         return self._pool

@@ -361,7 +361,7 @@ class Runner:
         self.metrics = metrics
         self._free = [WorkerProcess() for _ in range(settings.slots)]
         self._workers = tuple(self._free)
-        self._scratch = Path(settings.work_directory)
+        self._scratch = Path(settings.work_directory).resolve()
         self._numbers = itertools.count(1)
         self._stopping = asyncio.Event()
         self._hints: set[asyncio.Task[None]] = set()

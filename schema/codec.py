@@ -48,6 +48,11 @@ class Codec(Generic[Union]):
         """The wire names of the union."""
         return self._tags
 
+    @property
+    def union(self) -> Any:  # noqa: ANN401 - a union of types is no type
+        """The union of messages, or the one message."""
+        return self._union
+
     def decode(self, data: bytes) -> Union:
         """The message; raises UnreadableMessageError or UnknownVersionError."""
         try:

@@ -270,14 +270,17 @@ def test_the_table_of_moves_says_what_evolve_does(name: str, kind: type[e.Materi
 
 # --- laws ---------------------------------------------------------------------------------------
 
+
+def _attach_of(task: str, user: UserId) -> c.AttachMaterial:
+    return attach(f"{task}-{user[0]}", user=user)
+
+
 LIFE = st.lists(
     st.one_of(
         st.builds(register, user=st.sampled_from((USER, USER, OTHER))),
         st.builds(complete, size=st.sampled_from((100, 100, 99))),
         st.builds(
-            lambda task, user: attach(f"{task}-{user[0]}", user=user),
-            st.sampled_from(("t1", "t2", "t3")),
-            st.sampled_from((USER, USER, OTHER)),
+            _attach_of, st.sampled_from(("t1", "t2", "t3")), st.sampled_from((USER, USER, OTHER))
         ),
     ),
     max_size=40,

@@ -121,8 +121,12 @@ def test_a_start_is_dispatched_and_granted_in_one_decision() -> None:
     )
 
 
-def test_a_second_start_of_the_same_token_on_another_runner_is_refused() -> None:
-    running().when(w.start(runner="gpu-2")).refused(Refusal.TASK_NOT_QUEUED).orders(
+@pytest.mark.parametrize(("runner", "incarnation"), [("gpu-2", "i1"), ("gpu-1", "i2")])
+def test_a_second_start_of_the_same_token_on_another_runner_is_refused(
+    runner: str, incarnation: str
+) -> None:
+    outcome = running().when(w.start(runner=runner, incarnation=incarnation))
+    outcome.refused(Refusal.TASK_NOT_QUEUED).orders(
         a(c.RefuseAttempt, token=1, reason="task_not_queued")
     )
 

@@ -20,8 +20,8 @@ def test_every_cut_of_the_montage_is_found_to_the_frame(
 ) -> None:
     found = known_film.facts.cuts
     assert len(found) == len(known_clip.cuts) == 7
-    for cut, truth in zip(found, known_clip.cuts, strict=True):
-        assert abs(cut - truth) <= 1 / known_clip.rate
+    for at, truth in zip(found, known_clip.cuts, strict=True):
+        assert abs(at - truth) <= 1 / known_clip.rate
 
 
 def test_both_silences_of_the_montage_are_found_within_50_ms(

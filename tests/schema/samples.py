@@ -31,7 +31,7 @@ def messages() -> dict[str, type[msgspec.Struct]]:
     """Every message by its wire name."""
     found: dict[str, type[msgspec.Struct]] = {}
     for codec in CODECS.values():
-        union = codec._union
+        union = codec.union
         for kind in get_args(union) or (union,):
             found[str(kind.__struct_config__.tag)] = kind
     return dict(sorted(found.items()))

@@ -11,6 +11,7 @@ import time
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from cutlog.stack import LocalStack
 from tests.processors.engine.installation import Installation, Process
 from tests.processors.engine.proof import violations
 from tests.processors.engine.toy import Command, encode
@@ -92,6 +93,27 @@ async def test_commands_are_folded_exactly_under_kills_stops_and_rolls(toy: Inst
     assert supervised.exits.count(-signal.SIGKILL) == 3
     assert set(supervised.exits) <= {0, 70, -signal.SIGKILL}
     print(f"{sent} commands, {sent} follow-ups, exits {supervised.exits}")
+
+
+async def test_nothing_is_lost_or_doubled_when_kafka_dies_and_comes_back(
+    toy: Installation, stack: LocalStack
+) -> None:
+    supervised = Supervised(toy)
+    for worker in tuple(supervised.workers):
+        await worker.said("tables:ready")
+    stop = asyncio.Event()
+    sending = asyncio.create_task(load(toy, 100, stop))
+    await toy.events(400)
+    await asyncio.to_thread(stack.kill, "kafka")
+    await asyncio.to_thread(stack.restart, "kafka")
+    at_least = len(await toy.wait_for(toy.topics.events, 401, 90)) + 400
+    await toy.events(at_least, 90)
+    stop.set()
+    sent = await sending
+    await toy.wait_for(toy.topics.events, 2 * sent, 90)
+    await supervised.stop()
+    assert await violations(toy.broker, toy.prefix) == []
+    assert set(supervised.exits) <= {70}
 
 
 async def zombie(toy: Installation, *, fence: bool) -> Process:
