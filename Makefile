@@ -54,7 +54,7 @@ static: $(DEV_STAMP)  ## only format, lint, types and import rules
 test: setup-dev  ## only the tests, without the long ones (faults, simulation)
 	@$(PY) -m tests.check units integration
 
-bench: setup  ## whole lifecycles a second on this machine
+bench: setup-dev  ## whole lifecycles a second on this machine
 	@$(PY) -m cutlog bench lifecycles
 
 lock: $(DEV_STAMP)  ## resolve the locks in requirements/ anew, for every Python from 3.11 on

@@ -137,8 +137,11 @@ class TaskFeed(_Feed):
         *,
         partition: int,
         epoch: str,
+        promised: int = 0,
     ) -> None:
         super().__init__(reads, live, task["user_id"], partition, epoch)
+        self._promised = promised
+        """The caller knows of an event with this number: no end before it is the end."""
         self._task_id: TaskId = task["task_id"]
         self._seq: int | None = 0
         self._ended = False
@@ -168,6 +171,9 @@ class TaskFeed(_Feed):
                 async for items in self._heard(listener):
                     yield items
 
+    def _is_end(self, item: Item) -> bool:
+        return isinstance(item, Told) and item.ended and item.view["seq"] >= self._promised
+
     def _over(self) -> bool:
         return self._ended or self._live.stopping
 
@@ -183,7 +189,7 @@ class TaskFeed(_Feed):
             if page:
                 items: list[Item] = [told(event, self._epoch) for event in page]
                 self._offset, self._seq = page[-1].offset, page[-1].seq
-                self._ended = isinstance(items[-1], Told) and items[-1].ended
+                self._ended = self._is_end(items[-1])
                 yield items
             if len(page) < PAGE:
                 return
@@ -210,7 +216,7 @@ class TaskFeed(_Feed):
             if self._seq is None or event.seq != self._seq + 1:
                 raise _GapError
             item = _told(event.id, event.task_id, event.seq, bytes(event.event))
-            self._offset, self._seq, self._ended = offset, event.seq, item.ended
+            self._offset, self._seq, self._ended = offset, event.seq, self._is_end(item)
             items.append(item)
         if not self._ended:
             items.extend(report for report in news.reports if report.task_id == self._task_id)

@@ -65,17 +65,18 @@ async def task_events(
 ) -> Response:
     """What happens to a task: from its beginning, or after `Last-Event-ID`, until its end."""
     own = own_id(claims, task_id)
-    promised_seq(parts, request, own)
-    task = await _appeared(parts, claims, own)
+    seq = promised_seq(parts, request, own) or 0
+    task = await _appeared(parts, claims, own, seq)
     feed = TaskFeed(
         parts.reads,
         parts.live,
         task,
         partition=user_partition(claims.user_id, parts.asker.partitions),
         epoch=_epoch(parts),
+        promised=seq,
     )
     cursor = read_cursor(last_event_id)
-    if Status(task["status"]).ended and await feed.nothing_left(cursor):
+    if _is_over(task, seq) and await feed.nothing_left(cursor):
         return Response(status_code=204)
     items = feed.run(cursor_given=last_event_id is not None, cursor=cursor)
     return _stream(parts, claims, "task", items)
@@ -110,13 +111,13 @@ async def wait_for_task(
     It tells what the stream tells; ask again with the `seq` of the last event.
     """
     own = own_id(claims, task_id)
-    promised_seq(parts, request, own)
-    await _appeared(parts, claims, own)
+    seq = promised_seq(parts, request, own) or 0
+    await _appeared(parts, claims, own, seq)
     epoch = _epoch(parts)
     with _counted(parts, "wait"):
-        task, events = await _waited(parts, claims, own, after)
+        task, events = await _waited(parts, claims, own, after, seq)
     shown = [event_document(told(event, epoch)) for event in events]
-    ended = Status(task["status"]).ended and len(events) < _PAGE
+    ended = _is_over(task, seq) and len(events) < _PAGE
     return answer(
         {
             "task": (await task_views(parts, claims, [task]))[0],
@@ -128,7 +129,7 @@ async def wait_for_task(
 
 
 async def _waited(
-    parts: Parts, claims: Claims, task_id: TaskId, after: int
+    parts: Parts, claims: Claims, task_id: TaskId, after: int, promised: int
 ) -> tuple[Row, list[Any]]:
     """The task and its events after `after`, once there are any, it has ended, or time is up."""
     until = time.monotonic() + WAIT_SECONDS
@@ -141,7 +142,7 @@ async def _waited(
             if task is None:
                 raise refusal(Refusal.TASK_UNKNOWN)
             left = until - time.monotonic()
-            if events or Status(task["status"]).ended or left <= 0 or parts.stopping:
+            if events or _is_over(task, promised) or left <= 0 or parts.stopping:
                 return task, events
             while not listener.stale:
                 left = max(0.0, until - time.monotonic())
@@ -150,15 +151,26 @@ async def _waited(
                     break
 
 
-async def _appeared(parts: Parts, claims: Claims, task_id: TaskId) -> Row:
-    """The caller's task, which may have been submitted a moment ago; raises Problem (404)."""
+async def _appeared(parts: Parts, claims: Claims, task_id: TaskId, promised: int) -> Row:
+    """The caller's task, which may have been submitted (or retried) a moment ago.
+
+    Raises Problem (404) when it does not appear.
+    """
     until = time.monotonic() + APPEAR_SECONDS
-    while (task := await own_task(parts, claims, task_id)) is None:
-        if time.monotonic() > until:
+    while True:
+        task = await own_task(parts, claims, task_id)
+        late = time.monotonic() > until
+        if task is not None and (late or task["seq"] >= promised):
+            return task
+        if late:
             raise refusal(Refusal.TASK_UNKNOWN)
         # The projection commits a few times a second and has no way to tell us sooner.
         await asyncio.sleep(_POLL_SECONDS)
-    return task
+
+
+def _is_over(task: Row, promised: int) -> bool:
+    """Whether the task has ended, and not merely as far as an old row knows."""
+    return Status(task["status"]).ended and bool(task["seq"] >= promised)
 
 
 def _epoch(parts: Parts) -> str:

@@ -26,10 +26,10 @@ CROSS JOIN LATERAL (
 """
 _KNOWN_COLUMNS = "t.task_id, t.fingerprint, t.status, t.seq, t.lane, t.reserved_micros"
 
-KNOWN_TASK = f"SELECT {_KNOWN_COLUMNS} {_ONE}"  # noqa: S608 - made of constants
-KNOWN_TASKS = f"SELECT {_KNOWN_COLUMNS} {_MANY}"  # noqa: S608 - made of constants
-TASK = f"SELECT {TASK_COLUMNS} {_ONE}"  # noqa: S608 - made of constants
-TASKS = f"SELECT {TASK_COLUMNS} {_MANY}"  # noqa: S608 - made of constants
+KNOWN_TASK = f"SELECT {_KNOWN_COLUMNS} {_ONE}"
+KNOWN_TASKS = f"SELECT {_KNOWN_COLUMNS} {_MANY}"
+TASK = f"SELECT {TASK_COLUMNS} {_ONE}"
+TASKS = f"SELECT {TASK_COLUMNS} {_MANY}"
 
 LIST_TASKS = f"""
 SELECT {TASK_COLUMNS}

@@ -1,7 +1,7 @@
-"""What every decider is made of: the time it is handed, the decision it hands back, the rows it knows.
+"""What every decider is made of: the time it is handed, the decision it gives, the rows it knows.
 
-State is many small rows, each a frozen struct under a key. A decider reads rows, decides, evolves and
-writes rows; where they are kept (a table of the engine, a dict of a test) is not its business.
+State is many small rows, each a frozen struct under a key. A decider reads rows, decides, evolves
+and writes rows; where they are kept (a table of the engine, a dict of a test) is not its business.
 """
 
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ class ImpossibleEventError(Exception):
 
 
 class TimerDue(NamedTuple):
-    """A deadline of a key has come, found by a tick. Never on the wire; its id derives from the tick."""
+    """A deadline of a key has come, found by a tick. Never on the wire; its id is the tick's."""
 
     command_id: CommandId
     key: str

@@ -15,7 +15,12 @@ from gpu_runners.runner import Runner
 from schema.settings import Kafka, Objects, Settings, SettingsError, load, need
 from schema.wires.log import LogUnavailableError, LogWriter
 from schema.wires.objects import ObjectStore
-from schema.wires.telemetry import HealthServer, new_registry, set_up_logging
+from schema.wires.telemetry import (
+    HealthServer,
+    new_registry,
+    set_up_logging,
+    write_ready_file,
+)
 
 _RETRY_SECONDS = 0.5
 
@@ -49,6 +54,7 @@ async def run(settings: Settings) -> None:
             port=settings.runner.metrics_port,
         )
         await health.start()
+        write_ready_file(settings.process.ready_file, metrics_port=health.port)
         await _start(writer, stopping)
         try:
             await runner.run()

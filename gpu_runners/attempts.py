@@ -31,6 +31,7 @@ from schema.ids import CommandId, IncarnationId, PoolId, RunnerId
 from schema.objects import material_key, result_key
 from schema.progress import ProgressReported
 from schema.replies import DispatchAttempt
+from schema.wires.log import MessageTooLongError
 from schema.words import LossCause
 
 MESSAGE_CHARACTERS_MAX = 2_000
@@ -107,27 +108,34 @@ class Attempt:
         self._hint = hint
         self._storing_seconds = storing_seconds
         self._reports = Reports(dispatch.percent)
-        self._milestones: asyncio.Queue[int] = asyncio.Queue()
+        self._milestones: asyncio.Queue[int | None] = asyncio.Queue()
         self._yield_cause: LossCause | None = None
         self._began = time.monotonic()
-        self._ending = False
+        self._stopped = False
+        self._over = False
         self.done: asyncio.Task[None] = asyncio.create_task(self._run())
 
     def stop(self) -> None:
         """End it and say nothing: the task knows, or the token is not ours any more."""
-        if not self._ending:
-            self._ending = True
-            self.done.cancel()
+        if not self._stopped:
+            self._stopped = True
+            # Not before its first step: a task that never began tells nothing, not even its slot.
+            asyncio.get_running_loop().call_soon(self._interrupt)
 
     def give_back(self, cause: LossCause) -> None:
         """End it and tell the task that it may be queued again."""
-        if not self._ending:
+        if not self._stopped:
             self._yield_cause = cause
             self.stop()
+
+    def _interrupt(self) -> None:
+        if not self._over:
+            self.done.cancel()
 
     async def _run(self) -> None:
         try:
             await self._work()
+            self._over = True  # told; what is left, nobody may interrupt
         except asyncio.CancelledError:
             if self._yield_cause is not None:
                 await self._tell(
@@ -158,20 +166,27 @@ class Attempt:
         telling = asyncio.create_task(self._tell_milestones())
         try:
             product = await self._make()
+            self._milestones.put_nowait(None)
+            await telling
             card_ms = round(product.card_seconds * _MILLISECONDS)
             files = await self._keep(product, card_ms) if product.files else ()
             await self._tell(finish(dispatch, product, files))
         except PipelineError as error:
-            await self._tell(fail(dispatch, error, self._elapsed_ms()))
+            await self._failed(error)
         except StoreError as error:
-            failure = PipelineError(FailureClass.STORE, str(error))
-            await self._tell(fail(dispatch, failure, self._elapsed_ms()))
+            await self._failed(PipelineError(FailureClass.STORE, str(error)))
         except MissingObjectError as error:
-            failure = PipelineError(FailureClass.INPUT, str(error))
-            await self._tell(fail(dispatch, failure, self._elapsed_ms()))
+            await self._failed(PipelineError(FailureClass.INPUT, str(error)))
+        except (OSError, MessageTooLongError) as error:
+            # Of this attempt alone: a full disk, facts that no message holds. The others go on.
+            message = f"{type(error).__name__}: {error}"
+            await self._failed(PipelineError(FailureClass.INTERNAL, message))
         finally:
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
+
+    async def _failed(self, error: PipelineError) -> None:
+        await self._tell(fail(self.dispatch, error, self._elapsed_ms()))
 
     async def _make(self) -> Product:
         dispatch = self.dispatch
@@ -253,8 +268,8 @@ class Attempt:
             self._hint(due)
 
     async def _tell_milestones(self) -> None:
-        while True:
-            percent = await self._milestones.get()
+        """In order, each when the one before stands; ends with the work."""
+        while (percent := await self._milestones.get()) is not None:
             await self._tell(
                 ReportMilestone(
                     command_id=self._command_id(f"milestone{percent}"),

@@ -26,7 +26,7 @@ class AttemptStore:
         try:
             written = await self._objects.put_file(key, path, content_type=content_type)
             kept = await self._objects.head(key)
-        except ObjectStoreUnavailableError as error:
+        except (ObjectMissingError, ObjectStoreUnavailableError) as error:  # missing: the bucket
             raise StoreError(str(error)) from error
         if kept is None or kept.size != written.size:
             raise StoreError(f"{key} was written, but the store does not show it whole")

@@ -6,6 +6,7 @@ held; everything else is stopped. A runner that is not answered in time stops al
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import time
@@ -65,6 +66,8 @@ _FIRST_ANSWER_SECONDS = 10.0
 """How long a registration may stay unanswered before it is made anew."""
 _BEAT_SECONDS = 1.0
 """Until the first answer says how often this pool wants to be told."""
+_FAREWELL_SECONDS = 5.0
+_FAREWELL_BEAT_SECONDS = 0.25
 
 
 class LeaseGoneError(Exception):
@@ -110,10 +113,12 @@ class Incarnation:
     async def tell(self, command: Command) -> None:
         """Append a command, for as long as the lease holds; raises LeaseGoneError after that."""
         while True:
+            if self.over.is_set():
+                raise LeaseGoneError
             try:
                 await self._append(command)
             except LogUnavailableError:
-                if self.over.is_set() or not self.lease.holds(time.monotonic()):
+                if not self.lease.holds(time.monotonic()):
                     raise LeaseGoneError from None
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
@@ -141,26 +146,29 @@ class Incarnation:
         """Tell that we live and what we hold, until this incarnation is over."""
         while True:
             await asyncio.sleep(self._beat_seconds)
-            held = tuple(
-                HeldAttempt(task_id=attempt.dispatch.task_id, token=attempt.dispatch.token)
-                for attempt in self._attempts.values()
-            )
-            number = self.lease.next_beat(time.monotonic())
-            self._told[number] = held
-            self._told.pop(number - 64, None)
-            try:
-                await self._append(
-                    BeatRunner(
-                        command_id=CommandId(f"beat-{self.who.incarnation_id}-{number}"),
-                        pool_id=self.who.pool_id,
-                        runner_id=self.who.runner_id,
-                        incarnation_id=self.who.incarnation_id,
-                        beat=number,
-                        held=held,
-                    )
+            await self._beat_once()
+
+    async def _beat_once(self) -> None:
+        held = tuple(
+            HeldAttempt(task_id=attempt.dispatch.task_id, token=attempt.dispatch.token)
+            for attempt in self._attempts.values()
+        )
+        number = self.lease.next_beat(time.monotonic())
+        self._told[number] = held
+        self._told.pop(number - 64, None)
+        try:
+            await self._append(
+                BeatRunner(
+                    command_id=CommandId(f"beat-{self.who.incarnation_id}-{number}"),
+                    pool_id=self.who.pool_id,
+                    runner_id=self.who.runner_id,
+                    incarnation_id=self.who.incarnation_id,
+                    beat=number,
+                    held=held,
                 )
-            except LogUnavailableError as error:
-                log.warning("a beat was not taken", extra=facts(error=str(error)))
+            )
+        except LogUnavailableError as error:
+            log.warning("a beat was not taken", extra=facts(error=str(error)))
 
     async def watch(self) -> None:
         """End this incarnation when its lease does."""
@@ -203,7 +211,9 @@ class Incarnation:
                 case BeatAnswered():
                     self._answered(message)
                 case RunnerDismissed():
-                    log.warning("dismissed", extra=facts(**self._facts(), reason=message.reason))
+                    if not self._draining:
+                        reason = message.reason
+                        log.warning("dismissed", extra=facts(**self._facts(), reason=reason))
                     self.over.set()
         if at_once:
             self._keep(asyncio.create_task(self._do_at_once(at_once)))
@@ -312,6 +322,19 @@ class Incarnation:
         for attempt in list(self._attempts.values()):
             attempt.give_back(LossCause.DRAINED)
         await self._await_attempts(None)
+        await self._farewell()
+
+    async def _farewell(self) -> None:
+        """Stay until the pool has let us go: what it gave before it knew is still to be given back.
+
+        A beat tells: a runner that drained to its end is unknown, and dismissed.
+        """
+        until = time.monotonic() + _FAREWELL_SECONDS
+        while not self.over.is_set() and time.monotonic() < until:
+            await self._beat_once()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FAREWELL_BEAT_SECONDS):
+                    await self.over.wait()
 
     async def abandon(self) -> None:
         """Stop everything; returns when every process group is gone."""
@@ -415,10 +438,9 @@ class Runner:
             background += [stopping, over]  # type: ignore[list-item]
             await asyncio.wait(background, return_when=asyncio.FIRST_COMPLETED)
             if self._stopping.is_set() and not incarnation.over.is_set():
-                try:
-                    await incarnation.drain(self.settings.drain_seconds)
-                except LeaseGoneError:
-                    log.warning("the lease went while draining")
+                draining = asyncio.create_task(incarnation.drain(self.settings.drain_seconds))
+                background.append(draining)
+                await asyncio.wait([draining, over], return_when=asyncio.FIRST_COMPLETED)
         finally:
             await incarnation.abandon()
             for task in background:
@@ -426,7 +448,9 @@ class Runner:
             ends = await asyncio.gather(*background, return_exceptions=True)
             await inbox.stop()
             for end in ends:
-                if isinstance(end, Exception):
+                if isinstance(end, LeaseGoneError):
+                    log.warning("the lease went while draining")
+                elif isinstance(end, Exception):
                     log.error("an incarnation broke", exc_info=end)
 
     async def _listen(self, inbox: LogReader, incarnation: Incarnation) -> None:

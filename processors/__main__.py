@@ -17,7 +17,12 @@ from processors.first_policy import publish_first_policy
 from schema.policy import PolicyError
 from schema.settings import Kafka, Settings, SettingsError, load, need
 from schema.wires.log import LogUnavailableError, TopologyError, create_topics
-from schema.wires.telemetry import HealthServer, new_registry, set_up_logging
+from schema.wires.telemetry import (
+    HealthServer,
+    new_registry,
+    set_up_logging,
+    write_ready_file,
+)
 
 
 async def prepare(settings: Settings) -> None:
@@ -28,7 +33,7 @@ async def prepare(settings: Settings) -> None:
         await publish_first_policy(kafka, Path(settings.processors.policy_file))
 
 
-def serve_health(app: App, registry: CollectorRegistry, port: int) -> None:
+def serve_health(app: App, registry: CollectorRegistry, settings: Settings) -> None:
     """Answer /healthz, /readyz and /metrics from a thread: the worker owns the main loop."""
 
     def problem() -> str | None:
@@ -36,8 +41,9 @@ def serve_health(app: App, registry: CollectorRegistry, port: int) -> None:
         return None if health.ready else health.reason
 
     async def serve() -> None:
-        server = HealthServer(registry, ready=problem, port=port)
+        server = HealthServer(registry, ready=problem, port=settings.processors.metrics_port)
         await server.start()
+        write_ready_file(settings.process.ready_file, metrics_port=server.port)
         await asyncio.Event().wait()
 
     threading.Thread(target=lambda: asyncio.run(serve()), name="health", daemon=True).start()
@@ -58,7 +64,7 @@ def main() -> int:
     except LogUnavailableError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 69  # EX_UNAVAILABLE: a supervisor tries again
-    serve_health(app, registry, settings.processors.metrics_port)
+    serve_health(app, registry, settings)
     return run(app)
 
 

@@ -1,11 +1,18 @@
-"""What the processors tell of their pools: read from the state when asked, stored nowhere."""
+"""What the processors tell of their pools: read from the state when asked, stored nowhere.
+
+A scrape comes in a thread of its own while the writer works, so only plain counts are read: the
+orders in memory (`PoolState.depths` looks into them) shed stale entries as they are read.
+"""
 
 from collections.abc import Iterator
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from commands.pools import PoolState
+from commands.pools.rows import HOLDS_SLOT, LANES
 from processors.pools import Pools
+from schema.ids import PoolId
 
 
 class PoolMetrics(Collector):
@@ -27,11 +34,16 @@ class PoolMetrics(Collector):
         runners = GaugeMetricFamily("cutlog_pool_runners", "Runners known.", labels=("pool",))
         for state in self._pools.states():
             for pool_id in state.pools:
-                depths = state.depths(pool_id)
-                for lane, count in depths.waiting.items():
-                    waiting.add_metric((pool_id, lane), count)
-                    paused.add_metric((pool_id, lane), int(lane in depths.paused))
-                slots.add_metric((pool_id,), depths.slots)
-                used.add_metric((pool_id,), depths.used)
-                runners.add_metric((pool_id,), depths.runners)
+                yard, since_ms = state.yard(pool_id), state.pool(pool_id).since_ms
+                for number, lane in enumerate(LANES):
+                    waiting.add_metric((pool_id, lane), yard.waiting.counts[number])
+                    paused.add_metric((pool_id, lane), int(since_ms[number] is not None))
+                slots.add_metric((pool_id,), yard.slots)
+                used.add_metric((pool_id,), _used(state, pool_id))
+                runners.add_metric((pool_id,), yard.runners)
         yield from (waiting, paused, slots, used, runners)
+
+
+def _used(state: PoolState, pool_id: PoolId) -> int:
+    stages = state.yard(pool_id).stages
+    return sum(stages[stage] for stage in HOLDS_SLOT)

@@ -61,10 +61,11 @@ class Pools:
 
     def handle(self, step: Step, record: Record) -> None:
         """One command."""
+        # First of all: what cannot be decoded is undone too, and must not undo the step before.
+        state = self._begin(step)
         command = POOL_COMMANDS.decode(record.value or b"")
         if isinstance(command, ReleaseKey):
             return
-        state = self._begin(step)
         decision = pools.handle(state, command, now_of(step, Topic.POOL_COMMANDS))
         self._write(step, state, decision, getattr(command, "reply_to", None))
 

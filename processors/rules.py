@@ -15,7 +15,8 @@ from processors.quotas import Quotas
 from processors.tables import Tables
 from processors.tasks import Tasks
 from schema.codec import CODECS, UnknownVersionError, UnreadableMessageError, encode
-from schema.commands import Command, ReleaseKey, SubmitTask
+from schema.commands import Command, ReleaseKey, RequeueTask, SubmitTask
+from schema.ids import CommandId
 from schema.refusals import Refusal
 from schema.replies import DeadLetter, Refused
 from schema.topics import Topic
@@ -133,14 +134,15 @@ class CutlogRules:
         self.outbox.order(step, letter)
         reply_to = getattr(command, "reply_to", None)
         if command is not None and reply_to is not None:
+            command_id = _asked_by(command)
             reply = Refused(
-                command_id=command.command_id,
+                command_id=command_id,
                 key=_asked_about(command),
                 at=at,
                 reason=Refusal.INTERNAL,
                 detail="The command could not be worked on; operators have it.",
             )
-            self.outbox.reply(step, command.command_id, encode(reply), reply_to)
+            self.outbox.reply(step, command_id, encode(reply), reply_to)
 
     def released(self, record: Record) -> bytes | None:
         """The key that a ReleaseKey names."""
@@ -154,6 +156,13 @@ def _decoded(record: Record) -> Command | None:
     except (UnreadableMessageError, UnknownVersionError):
         return None
     return command
+
+
+def _asked_by(command: Command) -> CommandId:
+    """The command that somebody waits for: a requeue is asked for by the retry that reserved."""
+    if isinstance(command, RequeueTask):
+        return CommandId(command.reservation_id)
+    return command.command_id
 
 
 def _asked_about(command: Command) -> str:

@@ -74,6 +74,7 @@ class Projector:
         self._began = 0.0
         self._moved = time.monotonic()
         self._caught_up = 0.0
+        self._markers: list[LogBatch] = []
 
     async def run(self, stop: asyncio.Event) -> None:
         """Apply window after window; the reader stands at the positions of the tables."""
@@ -92,9 +93,14 @@ class Projector:
     # --- reading ---------------------------------------------------------------------------------
 
     async def _collect(self) -> list[LogBatch]:
-        """The next window: what comes until it is time for another transaction."""
-        batches = await self._reader.read(READ_SECONDS)
-        if not batches:
+        """The next window: what comes until it is time for another transaction.
+
+        Markers without records wait for the next window; they are not worth a transaction.
+        """
+        batches = self._markers + await self._reader.read(READ_SECONDS)
+        self._markers = []
+        if not any(batch.records for batch in batches):
+            self._markers = batches
             return []
         until = max(self._began + self._window, time.monotonic() + QUIET_WAIT_SECONDS)
         count = sum(len(batch.records) for batch in batches)
@@ -118,6 +124,9 @@ class Projector:
         self._moved = now
         if now - self._caught_up < CAUGHT_UP_EVERY_SECONDS:
             return
+        if self._markers:
+            markers, self._markers = self._markers, []
+            await self._apply(markers)
         try:
             # Asked anew: what the last fetch said may be old.
             ends = await self._reader.ends()

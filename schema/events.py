@@ -58,6 +58,12 @@ class OfAccount(Event):
 
 
 class QuotaReserved(OfAccount, tag="quota.reserved.v1"):
+    """Held for a task. Reserved and spent of the month, this included, are within the limits here.
+
+    A limit that is lowered later leaves what is held: the sum only falls until the next
+    reservation, which is held against the new one.
+    """
+
     reservation_id: ReservationId
     task_id: TaskId
     user_id: UserId

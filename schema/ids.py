@@ -102,7 +102,12 @@ def event_id_of(command_id: CommandId, index: int) -> EventId:
 
 
 def follow_up_id(event_id: EventId, suffix: str) -> CommandId:
-    """The id of a command that an event leads to; `suffix` tells several of one event apart."""
+    """The id of a command that an event leads to; `suffix` tells several of one event apart.
+
+    It begins with a letter, so that what follows event 1 is never taken for something of event 10.
+    """
+    if not suffix[:1].isalpha():
+        raise ValueError(f"the suffix {suffix!r} does not begin with a letter")
     return CommandId(f"{event_id}{suffix}")
 
 

@@ -74,11 +74,9 @@ def _window(
 ) -> Window:
     start = first(at.astimezone(zone).date())
     end = following(start)
-    # Clocks put back over midnight show yesterday again: the wall may name another window.
     if _midnight(end, zone) <= at:
+        # Clocks put back over midnight show yesterday again, in a window that has begun.
         start, end = end, following(end)
-    elif at < _midnight(start, zone):
-        start, end = first(start - _DAY), start
     return Window(start=_midnight(start, zone), end=_midnight(end, zone))
 
 

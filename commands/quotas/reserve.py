@@ -20,8 +20,8 @@ from schema.replies import Accepted, Remaining
 from schema.windows import Windows, windows_at
 from schema.words import Status
 
-CREATE_SUFFIX = ".create"
-REQUEUE_SUFFIX = ".requeue"
+CREATE_SUFFIX = "create"
+REQUEUE_SUFFIX = "requeue"
 
 
 class Standing(NamedTuple):

@@ -10,9 +10,9 @@
 # ruff: noqa: ANN401, SLF001
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any, Final, cast
 
 import aiokafka
@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from processors.engine.engine import Engine, Health
 from processors.engine.errors import EngineError, TopologyError
-from processors.engine.exits import DOUBT, TOPOLOGY
+from processors.engine.exits import DOUBT, TOPOLOGY, tell
 from processors.engine.metrics import Metrics
 from processors.engine.order import Batch
 from processors.engine.records import Source
@@ -34,7 +34,6 @@ from processors.engine.tables import StateManager, StateTable
 from processors.engine.transport import Consumer, Thread, Transport
 from processors.engine.watchdog import Watchdog
 
-log = logging.getLogger(__name__)
 
 KNOWN: Final = {"faust": "0.15.3", "aiokafka": "0.14.0"}
 """Private parts of both are used: read the engine against a new version before it is named here."""
@@ -139,6 +138,13 @@ class App(faust.App):
         self.agent(topic, name=f"forward {source.topic}")(forward)
 
 
+class Worker(faust.Worker):
+    """Faust's, without the second that it sleeps when everything is over."""
+
+    async def _sentinel_task(self) -> None:
+        await asyncio.sleep(0)
+
+
 def build(
     settings: Settings,
     *,
@@ -171,19 +177,20 @@ def build(
 
 def run(app: App) -> int:
     """Serve until SIGTERM or SIGINT; gives the exit code. Any doubt ends the process inside."""
+    Path(app.engine.settings.data_directory).mkdir(parents=True, exist_ok=True)
     # the consumer's thread makes its own loop, so a loop alone is not enough
     asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())  # pyright: ignore[reportDeprecated]
     try:
         asyncio.run(app.engine.check_topics())
     except TopologyError as error:
-        log.critical("exit", extra={"code": TOPOLOGY, "reason": str(error)})
+        tell(TOPOLOGY, str(error))
         return TOPOLOGY
     except (KafkaError, EngineError, OSError) as error:
-        log.critical("exit", extra={"code": DOUBT, "reason": f"no broker: {error!r}"})
+        tell(DOUBT, f"no broker: {error!r}")
         return DOUBT
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    worker = app.Worker(loop=loop, redirect_stdouts=False, override_logging=False, quiet=True)
+    worker = Worker(app, loop=loop, redirect_stdouts=False, override_logging=False, quiet=True)
     worker.spinner = None  # it writes to the terminal all the same
     try:
         worker.execute_from_commandline()

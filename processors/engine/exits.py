@@ -18,12 +18,19 @@ TOPOLOGY: Final = 78
 """Topics are not as they must be: a person has to look."""
 
 
+def tell(code: int, reason: str) -> None:
+    """The one line, also when nobody has set up logging."""
+    if log.hasHandlers():
+        log.critical("exit", extra={"code": code, "reason": reason})
+    else:
+        sys.stderr.write(f"exit {code}: {reason}\n")
+        sys.stderr.flush()
+
+
 def leave(code: int, reason: str) -> NoReturn:
     """End the process now; no destructor, no `finally` elsewhere runs."""
     try:
-        log.critical("exit", extra={"code": code, "reason": reason})
-        sys.stderr.write(f"EXIT {code} {reason}\n")
-        sys.stderr.flush()
+        tell(code, reason)
         logging.shutdown()
     finally:
         os._exit(code)

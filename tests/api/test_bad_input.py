@@ -1,4 +1,4 @@
-"""Bad input of every kind, against the real process: always a problem with its code, never a 500."""
+"""Bad input of every kind, against the real process: always a problem, never a 500."""
 
 import json
 import socket
@@ -58,11 +58,15 @@ BAD_JSON = [
     Bad("single quotes", 400, "body_unreadable", body=b"{'scene':'rehearsal'}"),
     Bad("NaN", 400, "body_unreadable", body=b'{"scene":"rehearsal","card_seconds":NaN}'),
     Bad("Infinity", 400, "body_unreadable", body=b'{"scene":"rehearsal","card_seconds":Infinity}'),
-    Bad("-Infinity", 400, "body_unreadable", body=b'{"scene":"rehearsal","card_seconds":-Infinity}'),
+    Bad(
+        "-Infinity", 400, "body_unreadable", body=b'{"scene":"rehearsal","card_seconds":-Infinity}'
+    ),
     Bad("1e999", 400, "body_unreadable", body=b'{"scene":"rehearsal","card_seconds":1e999}'),
     Bad("NUL raw", 400, "body_unreadable", body=b'{"scene":"rehearsal","title":"a\x00b"}'),
     Bad("NUL escaped", 400, "body_unreadable", body=b'{"scene":"rehearsal","title":"a\\u0000b"}'),
-    Bad("NUL in a key", 400, "body_unreadable", body=b'{"scene":"genai","parameters":{"\\u0000":1}}'),
+    Bad(
+        "NUL in a key", 400, "body_unreadable", body=b'{"scene":"genai","parameters":{"\\u0000":1}}'
+    ),
     Bad("half a pair", 400, "body_unreadable", body=b'{"scene":"rehearsal","title":"\\ud800"}'),
     Bad("not UTF-8", 400, "body_unreadable", body=b'{"scene":"rehearsal","title":"\xff\xfe"}'),
     Bad("UTF-16", 400, "body_unreadable", body='{"scene":"rehearsal"}'.encode("utf-16")),
@@ -88,7 +92,9 @@ BAD_JSON = [
         "body_unreadable",
         body=b'{"scene":"rehearsal","card_seconds":' + b"9" * 10_000 + b"}",
     ),
-    Bad("a control character", 400, "body_unreadable", body=b'{"scene":"rehearsal","title":"a\nb"}'),
+    Bad(
+        "a control character", 400, "body_unreadable", body=b'{"scene":"rehearsal","title":"a\nb"}'
+    ),
 ]
 BAD_FIELDS = [
     Bad("an array", 422, "body_invalid", body=b"[]"),
@@ -229,14 +235,38 @@ BAD_ROUTES = [
         "/v1/tasks?cursor=OTk5OTk5OTk5OTk5OTk5OTk5OTkuYQ",
     ),
     Bad("a material without fields", 422, "body_invalid", path="/v1/materials", body=b"{}"),
-    Bad("a digest in capitals", 422, "body_invalid", path="/v1/materials", body=_material(sha256="A" * 64)),
+    Bad(
+        "a digest in capitals",
+        422,
+        "body_invalid",
+        path="/v1/materials",
+        body=_material(sha256="A" * 64),
+    ),
     Bad("a short digest", 422, "body_invalid", path="/v1/materials", body=_material(sha256="00")),
     Bad("an empty file", 422, "body_invalid", path="/v1/materials", body=_material(size=0)),
-    Bad("a file of a petabyte", 422, "body_invalid", path="/v1/materials", body=_material(size=10**15)),
-    Bad("a type with a line break", 422, "body_invalid", path="/v1/materials", body=_material(content_type="video/mp4\r\nX: y")),
+    Bad(
+        "a file of a petabyte",
+        422,
+        "body_invalid",
+        path="/v1/materials",
+        body=_material(size=10**15),
+    ),
+    Bad(
+        "a type with a line break",
+        422,
+        "body_invalid",
+        path="/v1/materials",
+        body=_material(content_type="video/mp4\r\nX: y"),
+    ),
     Bad("a nameless file", 422, "body_invalid", path="/v1/materials", body=_material(name="")),
     Bad("no material", 404, "material_unknown", "GET", "/v1/materials/x"),
-    Bad("completing another's", 404, "material_unknown", path=f"/v1/materials/{OTHERS_TASK}/complete", body=b""),
+    Bad(
+        "completing another's",
+        404,
+        "material_unknown",
+        path=f"/v1/materials/{OTHERS_TASK}/complete",
+        body=b"",
+    ),
     Bad("an operator without scope", 403, "scope_missing", path="/v1/operator/top-up", body=b"{}"),
     Bad(
         "a policy of nothing",

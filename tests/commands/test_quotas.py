@@ -8,7 +8,7 @@ from commands import quotas
 from commands.decider import Now, TimerDue
 from schema import commands as c
 from schema import events as e
-from schema.ids import CommandId, EventId, TenantId
+from schema.ids import CommandId, EventId, PoolId, TenantId
 from schema.policy import KeepPolicy, Price
 from schema.refusals import Refusal
 from schema.replies import Accepted, Refused, Remaining
@@ -105,7 +105,7 @@ def test_a_submission_reserves_its_maximum_and_orders_its_task() -> None:
     outcome.orders(
         a(
             c.CreateTask,
-            command_id="submit-one-ann000001.0.create",
+            command_id="submit-one-ann000001.0create",
             task_id=task("one"),
             origin=told.origin,
             pool_id="A",
@@ -504,7 +504,7 @@ def test_a_retry_reserves_anew_and_asks_the_task_which_answers() -> None:
     (order,) = decision.orders
     a(
         c.RequeueTask,
-        command_id=f"{retry_id('one')}.0.requeue",
+        command_id=f"{retry_id('one')}.0requeue",
         task_id=task("one"),
         user_id=ANN,
         tenant_id="",
@@ -693,6 +693,11 @@ def test_versions_only_rise() -> None:
 def test_a_policy_that_no_rule_could_apply_is_refused() -> None:
     story = world()
     story.when(publish(policy(2, timezone="Mars/Olympus"))).refused(Refusal.POLICY_INVALID)
+    astray = policy(2)
+    del astray.pools[PoolId("R")]
+    story.when(publish(astray, reply_to=3)).refused(
+        Refusal.POLICY_INVALID, "scenes.rehearsal.pool_id: 'R' is not in pools"
+    ).replied(Refused, key="policy")
     story.when(submit()).then(a(e.QuotaReserved, policy_version=1))
 
 
@@ -774,6 +779,14 @@ def test_a_month_stays_until_it_is_over_however_short_charges_are_kept() -> None
     assert month(story).spent_micros == CREDIT
     story.after(1).tick()
     assert not [row for _, row in story.rows if isinstance(row, quotas.UserMonth)]
+
+
+def test_a_tick_that_comes_early_forgets_nothing() -> None:
+    story = world().given(submit(), release())
+    rows = dict(story.rows.rows)
+    for key in rows:
+        quotas.on_due(story.rows, _timer(key), story.now)
+    assert story.rows.rows == rows
 
 
 def test_a_tick_for_a_row_that_has_a_new_life_does_nothing() -> None:

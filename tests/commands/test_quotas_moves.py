@@ -18,7 +18,7 @@ SERVED_MS = 1_000
 MONTH = e.Window(start=datetime(2026, 3, 1, tzinfo=UTC), end=datetime(2026, 4, 1, tzinfo=UTC))
 DAY = e.Window(start=datetime(2026, 3, 2, tzinfo=UTC), end=datetime(2026, 3, 3, tzinfo=UTC))
 MINUTE = e.Window(start=AT, end=datetime(2026, 3, 2, 12, 1, tzinfo=UTC))
-RESOLVED = {
+RESOLVED: dict[str, Any] = {
     "task_id": task("one"),
     "fingerprint": "print-",
     "reserved_micros": 5,
@@ -36,8 +36,8 @@ OPEN = quotas.Open(
 RESERVATIONS: dict[Any, Any] = {
     None: None,
     quotas.Open: OPEN,
-    quotas.Committed: quotas.Committed(**RESOLVED),  # type: ignore[arg-type]
-    quotas.Released: quotas.Released(**RESOLVED),  # type: ignore[arg-type]
+    quotas.Committed: quotas.Committed(**RESOLVED),
+    quotas.Released: quotas.Released(**RESOLVED),
 }
 CHARGES: dict[Any, Any] = {
     None: None,
@@ -68,87 +68,82 @@ def head(seq: int = 8, event_id: str = "asked.0") -> dict[str, Any]:
 
 
 def reserved(**changes: Any) -> e.QuotaReserved:  # noqa: ANN401 - fields of the event
-    return e.QuotaReserved(
-        **{
-            **head(),
-            "reservation_id": ReservationId("r"),
-            "task_id": task("one"),
-            "user_id": ANN,
-            "scene": Scene.AUTOCUT,
-            "fingerprint": "print-",
-            "amount_micros": 5,
-            "month": MONTH,
-            "day": DAY,
-            "minute": MINUTE,
-            "limit_micros": 300 * CREDIT,
-            "policy_version": 1,
-            **changes,
-        }
-    )
+    fields: dict[str, Any] = {
+        **head(),
+        "reservation_id": ReservationId("r"),
+        "task_id": task("one"),
+        "user_id": ANN,
+        "scene": Scene.AUTOCUT,
+        "fingerprint": "print-",
+        "amount_micros": 5,
+        "month": MONTH,
+        "day": DAY,
+        "minute": MINUTE,
+        "limit_micros": 300 * CREDIT,
+        "policy_version": 1,
+        **changes,
+    }
+    return e.QuotaReserved(**fields)
 
 
 def committed(**changes: Any) -> e.QuotaCommitted:  # noqa: ANN401 - fields of the event
-    return e.QuotaCommitted(
-        **{
-            **head(),
-            "reservation_id": ReservationId("r"),
-            "charge_id": ChargeId("r"),
-            "task_id": task("one"),
-            "user_id": ANN,
-            "scene": Scene.AUTOCUT,
-            "amount_micros": 3,
-            "released_micros": 2,
-            "month_start": MONTH.start,
-            **changes,
-        }
-    )
+    fields: dict[str, Any] = {
+        **head(),
+        "reservation_id": ReservationId("r"),
+        "charge_id": ChargeId("r"),
+        "task_id": task("one"),
+        "user_id": ANN,
+        "scene": Scene.AUTOCUT,
+        "amount_micros": 3,
+        "released_micros": 2,
+        "month_start": MONTH.start,
+        **changes,
+    }
+    return e.QuotaCommitted(**fields)
 
 
 def released(**changes: Any) -> e.QuotaReleased:  # noqa: ANN401 - fields of the event
-    return e.QuotaReleased(
-        **{
-            **head(),
-            "reservation_id": ReservationId("r"),
-            "task_id": task("one"),
-            "user_id": ANN,
-            "scene": Scene.AUTOCUT,
-            "amount_micros": 5,
-            "month_start": MONTH.start,
-            "day_returned": True,
-            **changes,
-        }
-    )
+    fields: dict[str, Any] = {
+        **head(),
+        "reservation_id": ReservationId("r"),
+        "task_id": task("one"),
+        "user_id": ANN,
+        "scene": Scene.AUTOCUT,
+        "amount_micros": 5,
+        "month_start": MONTH.start,
+        "day_returned": True,
+        **changes,
+    }
+    return e.QuotaReleased(**fields)
 
 
 def refunded(**changes: Any) -> e.ChargeRefunded:  # noqa: ANN401 - fields of the event
-    return e.ChargeRefunded(
-        **{
-            **head(),
-            "charge_id": ChargeId("r"),
-            "user_id": ANN,
-            "scene": Scene.AUTOCUT,
-            "amount_micros": 3,
-            "month_start": MONTH.start,
-            "reason": "lost",
-            "who": "olga",
-            **changes,
-        }
-    )
+    fields: dict[str, Any] = {
+        **head(),
+        "charge_id": ChargeId("r"),
+        "user_id": ANN,
+        "scene": Scene.AUTOCUT,
+        "amount_micros": 3,
+        "month_start": MONTH.start,
+        "reason": "lost",
+        "who": "olga",
+        **changes,
+    }
+    return e.ChargeRefunded(**fields)
 
 
 def topped_up(**changes: Any) -> e.QuotaToppedUp:  # noqa: ANN401 - fields of the event
-    return e.QuotaToppedUp(
-        **{
-            **head(),
-            "user_id": ANN,
-            "scene": Scene.AUTOCUT,
-            "amount_micros": 5,
-            "month": MONTH,
-            "who": "olga",
-            "why": "",
-            **changes,
-        }
-    )
+    fields: dict[str, Any] = {
+        **head(),
+        "user_id": ANN,
+        "scene": Scene.AUTOCUT,
+        "amount_micros": 5,
+        "month": MONTH,
+        "who": "olga",
+        "why": "",
+        **changes,
+    }
+    return e.QuotaToppedUp(**fields)
 
 
 def adopted(version: int, seq: int) -> e.PolicyAdopted:

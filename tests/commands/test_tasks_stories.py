@@ -266,6 +266,20 @@ def test_a_failed_task_begins_anew_and_not_from_a_checkpoint() -> None:
     assert outcome.order().checkpoint == ""
 
 
+def test_a_checkpoint_outlives_a_loss_of_the_attempt_that_began_from_it() -> None:
+    story = running().given(w.give_back(checkpoint="step-7"), w.start(2), w.lose(2)).after(120)
+    story.tick()
+    assert story.when(w.start(3)).order().checkpoint == "step-7"
+
+
+def test_the_same_failure_of_an_older_token_is_not_the_one_told_twice() -> None:
+    story = running().given(w.fail(1)).after(10)
+    story.tick()
+    story.given(w.start(2), w.fail(2))
+    story.when(w.fail(2)).nothing()
+    story.when(w.fail(1)).refused(Refusal.TOKEN_STALE)
+
+
 def test_jitter_spreads_delays_the_same_way_whoever_draws_it() -> None:
     drawn = [jittered(10_000, 0.2, TaskId(f"t{n}"), token) for n in range(200) for token in (1, 2)]
     assert drawn == [

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from schema.ids import (
     TASK_ID_LENGTH,
     CommandId,
-    EventId,
     TenantId,
     UserId,
     account_of,

@@ -1,7 +1,7 @@
 """The whole flow in one process: real rules, an in-memory log, a hand-moved clock, no Kafka.
 
-One `Writer` a partition, exactly as the engine runs it. `append` puts a command on the log, `settle`
-works until nothing is left, `tick` moves the clock. Everything written is kept, in order, per topic.
+One `Writer` a partition, exactly as the engine runs it. `append` puts a command on the log,
+`settle` works until nothing is left, `tick` moves the clock. All that is written is kept, in order.
 """
 
 from collections import defaultdict
@@ -92,7 +92,7 @@ class Flow:
 
     def settle(self) -> None:
         """Work until every command on the log is done."""
-        while any([self._work(writer) for writer in self.writers]):
+        while sum(self._work(writer) for writer in self.writers):
             pass
 
     def _work(self, writer: Writer) -> bool:
@@ -129,7 +129,5 @@ class Flow:
     def rows(self, table: Any) -> dict[str, Any]:  # noqa: ANN401 - any table
         """The rows of a table over all partitions."""
         return {
-            key.decode(): row
-            for writer in self.writers
-            for key, row in writer.rows.items(table)
+            key.decode(): row for writer in self.writers for key, row in writer.rows.items(table)
         }

@@ -79,7 +79,8 @@ class Record(Protocol):
 class LogBatch(NamedTuple):
     """Everything committed in [start, end) of a partition; the next batch starts at `end`.
 
-    `end` may lie behind the last record: markers of transactions take offsets too.
+    `end` may lie behind the last record (markers of transactions take offsets too), and there may
+    be no record at all.
     """
 
     place: Place

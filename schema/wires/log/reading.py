@@ -136,10 +136,11 @@ class LogReader:
         self._positions = dict(positions)
 
     async def read(self, timeout_seconds: float = 1.0) -> list[LogBatch]:
-        """What is there, waiting at most so long for something; one batch a partition.
+        """What is there, waiting at most so long for a record; at most one batch a partition.
 
-        The batches of a partition are contiguous: each starts where the one before ended. Raises
-        OffsetTrimmedError when the log no longer has what comes next.
+        The batches of a partition are contiguous: each starts where the one before ended. One
+        without records tells that only markers, or records that came to nothing, were passed.
+        Raises OffsetTrimmedError when the log no longer has what comes next.
         """
         consumer = self._client()
         try:
@@ -147,11 +148,12 @@ class LogReader:
         except OffsetOutOfRangeError as error:
             raise await self._trimmed() from error
         batches: list[LogBatch] = []
-        for partition, records in fetched.items():
-            place = Place(partition.topic, partition.partition)
+        for place, partition in self._places.items():
             end = await consumer.position(partition)
-            batches.append(LogBatch(place, self._positions[place], end, records))
-            self._positions[place] = end
+            if end != self._positions[place]:
+                records = fetched.get(partition, ())
+                batches.append(LogBatch(place, self._positions[place], end, records))
+                self._positions[place] = end
         return batches
 
     async def _trimmed(self) -> Exception:

@@ -119,7 +119,7 @@ def measure(
     report = waiter.report
     assert report is not None
     succeeded = waiter.finish()
-    count = len(report.latencies_ms)
+    count = max(1, len(report.latencies_ms))
     return {
         "rate": rate,
         "lifecycles_per_s": round(count / seconds, 1),

@@ -11,6 +11,7 @@ from processors.engine import Record, Routes, Step, Table, UndeclaredTopicError,
 from processors.engine.clock import Clock
 from processors.engine.engine import check_positions
 from processors.engine.errors import PlainSendForbiddenError, RecordTooLargeError, RecoveryError
+from processors.engine.journal import Range, Ranges
 from processors.engine.pace import Pace
 from processors.engine.records import Sent
 from processors.engine.rows import Rows
@@ -86,6 +87,19 @@ def test_listeners_hear_of_rows_at_acceptance_and_at_recovery() -> None:
         ("delete", 3, b"a", "2"),
         ("reset", 3),
     ]
+
+
+def test_neighbours_of_one_topic_are_one_range_and_those_of_two_are_not() -> None:
+    ranges = Ranges()
+    for topic, start, end in (("a", 0, 2), ("a", 2, 4), ("a", 4, 4), ("b", 4, 6), ("a", 4, 5)):
+        ranges.read(topic, start, end)
+    ranges.released(b"k", 0)
+    assert ranges.take() == (
+        Range(topic="a", start=0, end=4),
+        Range(topic="b", start=4, end=6),
+        Range(topic="a", start=4, end=5),
+    )
+    assert len(ranges) == 0
 
 
 @given(st.binary(max_size=40))

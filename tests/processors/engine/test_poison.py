@@ -70,6 +70,16 @@ def test_a_long_queue_comes_free_over_several_transactions_in_order() -> None:
     assert not desk.writer.quarantine
 
 
+def test_keys_that_are_released_together_share_what_a_transaction_applies() -> None:
+    desk = Desk()
+    for key in ("a", "b"):
+        desk.apply(desk.record(key, "poison"))
+        desk.apply(*[desk.record(key) for _ in range(RELEASED_MAX - 100)])
+    effects = desk.apply(*[desk.record("ops", "release", target=key) for key in ("a", "b")])
+    assert len(desk.events(effects)) == 2 + RELEASED_MAX
+    assert len(desk.events(desk.apply())) == RELEASED_MAX - 200
+
+
 def test_a_parked_command_that_is_poison_too_holds_the_key_again() -> None:
     desk = Desk()
     desk.apply(

@@ -2,10 +2,12 @@
 
 import asyncio
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from processors.engine import Batch, Engine, Record, Routes, Settings, Writer
 from processors.engine.engine import Place, Seen
+from processors.engine.errors import TopologyError
 from processors.engine.metrics import Metrics
 from processors.engine.order import Limits, Waiting
 from processors.engine.owner import Owner, Shared
@@ -95,6 +97,12 @@ async def test_a_process_that_does_not_get_ready_is_ended() -> None:
     reason = await verdict(engine, {})
     assert reason is not None
     assert reason.startswith("not ready for")
+
+
+async def test_an_assignment_without_some_of_the_sources_is_refused() -> None:
+    engine = new_engine()
+    with pytest.raises(TopologyError, match="another release is in the group"):
+        await engine.assign([(TOPICS.work, 0), (TOPICS.notes, 0)])
 
 
 async def test_who_stays_down_is_left_alone() -> None:

@@ -38,6 +38,15 @@ class Options(msgspec.Struct, kw_only=True):
     """More settings of the engine."""
 
 
+class Fields(logging.Formatter):
+    """The usual line, and what stands in `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        known = logging.makeLogRecord({}).__dict__
+        fields = {k: v for k, v in record.__dict__.items() if k not in known and k != "message"}
+        return f"{super().format(record)} {fields or ''}"
+
+
 def gated(gate: Path) -> Callable[[Any, Any], Awaitable[None]]:
     armed, held = gate.with_suffix(".armed"), gate.with_suffix(".held")
 
@@ -74,7 +83,9 @@ def engine_of(options: Options) -> type[Engine]:
 
 
 def main(argument: str) -> int:
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    handler = logging.StreamHandler()
+    handler.setFormatter(Fields(logging.BASIC_FORMAT))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("aiokafka").setLevel(logging.WARNING)
     options = msgspec.json.decode(argument, type=Options)
     topics = Topics(options.prefix)
