@@ -34,7 +34,6 @@ from processors.engine.tables import StateManager, StateTable
 from processors.engine.transport import Consumer, Thread, Transport
 from processors.engine.watchdog import Watchdog
 
-
 KNOWN: Final = {"faust": "0.15.3", "aiokafka": "0.14.0"}
 """Private parts of both are used: read the engine against a new version before it is named here."""
 

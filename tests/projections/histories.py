@@ -163,7 +163,7 @@ class History:
             yield freed
 
     def _attempt(self, task: TaskId, user: UserId, token: int) -> Iterator[Placed]:
-        runner = {
+        runner: dict[str, Any] = {
             "runner_id": RunnerId("runner-1"),
             "incarnation_id": IncarnationId("runner-1.1"),
         }
@@ -186,13 +186,13 @@ class History:
 
     def start(self) -> list[Placed]:
         """A runner registers, beats, and a lane is paused and resumed."""
-        runner = {
+        runner: dict[str, Any] = {
             "runner_id": RunnerId("runner-1"),
             "incarnation_id": IncarnationId("runner-1.1"),
         }
         held = (HeldAttempt(task_id=TaskId("t"), token=1),)
         beat = e.LeaseExtended(beat=1, missing=held, **runner)
-        why = {"lane": Lane.P2, "who": "ops", "why": "drill"}
+        why: dict[str, Any] = {"lane": Lane.P2, "who": "ops", "why": "drill"}
         return [
             self._number(self._pool(one))
             for one in (
@@ -385,7 +385,7 @@ class History:
 
     def _material(self, user: UserId, number: int) -> Iterator[Placed]:
         material = MaterialId(f"m{number:025d}"[:26] + user[-6:])
-        of = {**self._event(), "material_id": material, "user_id": user}
+        of: dict[str, Any] = {**self._event(), "material_id": material, "user_id": user}
         partition = user_partition(material, self.partitions)
         events = [
             e.MaterialRegistered(

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from cutlog.stack import LocalStack
-from projections import positions, process
+from projections import migrations, positions, process
 from projections.__main__ import TAKEN_OVER, UNFOLDABLE
 from projections.folding import Db, Fact, GapError
 from projections.positions import Move, TakenOverError
@@ -145,7 +145,7 @@ class Built:
     async def run(self, stop: asyncio.Event) -> None:
         db = await connect(self.ground.dsn)
         try:
-            await process.migrations.migrate(db)
+            await migrations.migrate(db)
             await self.reader.start()
             await begin(self.reader, db, [topic.value for topic in TOPICS])
             await Projector(

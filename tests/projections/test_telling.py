@@ -5,6 +5,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 from uuid import uuid4
 
@@ -23,12 +24,14 @@ from tests.projections.checking import projecting
 from tests.projections.conftest import Ground
 from tests.projections.histories import NOON, History
 
+Untyped = Any
+"""A client that types its answers loosely."""
 USER = UserId("0123456789abcdefghjk000004")
 
 
 def report(task: str, percent: float, **fields: Any) -> ProgressReported:  # noqa: ANN401
     at = NOON + timedelta(seconds=percent)
-    known = {"task_id": TaskId(task), "user_id": USER, "token": 1, "at": at}
+    known: dict[str, Any] = {"task_id": TaskId(task), "user_id": USER, "token": 1, "at": at}
     return ProgressReported(**{**known, "percent": percent, **fields})
 
 
@@ -42,7 +45,7 @@ def test_a_user_is_pushed_to_once_a_second_with_what_came_since() -> None:
         for reports in pending.due().values():
             pushes.append((now[0], [one.percent for one in reports]))
     assert len(pushes) == 5
-    assert all(b[0] - a[0] >= PUSH_SECONDS for a, b in zip(pushes, pushes[1:], strict=False))
+    assert all(b[0] - a[0] >= PUSH_SECONDS for a, b in pairwise(pushes))
 
 
 def test_reports_of_several_tasks_go_in_one_push_and_the_later_one_wins() -> None:
@@ -68,7 +71,7 @@ async def redis(ground: Ground) -> AsyncIterator[Any]:
     await client.aclose()
 
 
-async def _next(listening: Any, kind: str) -> dict[str, Any]:  # noqa: ANN401 - no stubs
+async def _next(listening: Untyped, kind: str) -> dict[str, Any]:
     async with asyncio.timeout(30):
         while True:
             message = await listening.get_message(ignore_subscribe_messages=True, timeout=1)
@@ -80,7 +83,7 @@ async def _next(listening: Any, kind: str) -> dict[str, Any]:  # noqa: ANN401 - 
 
 @pytest.mark.integration
 async def test_stored_events_are_told_in_order_with_ids_and_nobody_else_hears_them(
-    ground: Ground, redis: Any
+    ground: Ground, redis: Untyped
 ) -> None:
     history = History(21, users=3)
     user = history.users[0]
@@ -107,7 +110,7 @@ async def test_stored_events_are_told_in_order_with_ids_and_nobody_else_hears_th
 
 
 @pytest.mark.integration
-async def test_a_new_projector_tells_watchers_to_read_again(ground: Ground, redis: Any) -> None:
+async def test_a_new_projector_tells_watchers_to_read_again(ground: Ground, redis: Untyped) -> None:
     listening = redis.pubsub()
     await listening.subscribe(f"{CHANNEL}{USER}")
     async with projecting(ground):
@@ -117,7 +120,7 @@ async def test_a_new_projector_tells_watchers_to_read_again(ground: Ground, redi
 
 @pytest.mark.integration
 async def test_progress_is_kept_for_ten_seconds_and_pushed_merged(
-    ground: Ground, redis: Any
+    ground: Ground, redis: Untyped
 ) -> None:
     task = f"t-{uuid4().hex}"
     listening = redis.pubsub()

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -15,7 +15,7 @@ from cutlog.stack import LocalStack
 from schema.codec import MESSAGE_BYTES_MAX
 from schema.routes import Route
 from schema.settings import Kafka, load, need
-from schema.topics import SPECS
+from schema.topics import SPECS, Topic
 from schema.wires.log import (
     LogReader,
     LogUnavailableError,
@@ -51,7 +51,8 @@ async def topic(kafka: Kafka) -> AsyncIterator[str]:
 
 
 def route(topic: str, partition: int, key: str) -> Route:
-    return Route(topic, partition, key)  # type: ignore[arg-type] - a topic of a test
+    """To a topic that only this test knows."""
+    return Route(cast("Topic", topic), partition, key)
 
 
 async def read_all(kafka: Kafka, topic: str) -> dict[int, list[tuple[bytes | None, bytes | None]]]:
@@ -241,7 +242,7 @@ async def test_a_position_that_the_log_no_longer_has_is_an_error(kafka: Kafka, t
         await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=2)})
         await admin.close()
         # As a reader that stood there before, and had fetched nothing yet.
-        reader._seek({place: 0})
+        reader._seek({place: 0})  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(OffsetTrimmedError) as trimmed:
             async for _ in reader.follow():
                 pass

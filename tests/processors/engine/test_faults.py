@@ -16,7 +16,7 @@ from tests.processors.engine.installation import Installation, Process
 from tests.processors.engine.proof import violations
 from tests.processors.engine.toy import Command, encode
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
 class Supervised:
@@ -74,6 +74,7 @@ async def inflict(worker: Process, fault: str) -> None:
             worker.send(signal.SIGCONT)
 
 
+@pytest.mark.faults
 async def test_commands_are_folded_exactly_under_kills_stops_and_rolls(toy: Installation) -> None:
     supervised = Supervised(toy)
     for worker in tuple(supervised.workers):
@@ -95,6 +96,7 @@ async def test_commands_are_folded_exactly_under_kills_stops_and_rolls(toy: Inst
     print(f"{sent} commands, {sent} follow-ups, exits {supervised.exits}")
 
 
+@pytest.mark.faults
 async def test_nothing_is_lost_or_doubled_when_kafka_dies_and_comes_back(
     toy: Installation, stack: LocalStack
 ) -> None:
