@@ -81,14 +81,15 @@ class _Keeper:
         self._thread.join(_STOP_SECONDS)
         return willing
 
-    def ready(self) -> bool:
-        """Whether the process says that it is ready."""
+    def problem(self) -> str | None:
+        """Why the process is not ready, in its own words if it answers; None: it is."""
         if self.pid is None:
-            return False
+            return "it does not run"
         try:
-            return httpx.get(f"{self.service.url}/readyz", timeout=2).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
+            answer = httpx.get(f"{self.service.url}/readyz", timeout=2)
+        except httpx.HTTPError as error:
+            return f"it does not answer ({type(error).__name__})"
+        return None if answer.status_code == httpx.codes.OK else answer.text[:300]
 
     def tail(self, size: int = 3000) -> str:
         return self.log.read_text(errors="replace")[-size:] if self.log.exists() else ""
@@ -164,12 +165,15 @@ class Up:
         waiting = dict(self._keepers)
         while waiting and not (ending is not None and ending.is_set()):
             for name, keeper in list(waiting.items()):
-                if keeper.ready():
+                if keeper.problem() is None:
                     self._tell(f"{name} is ready")
                     del waiting[name]
             if waiting and time.monotonic() > until:
                 name, keeper = next(iter(waiting.items()))
-                message = f"{name} is not ready; the end of {keeper.log}:\n{keeper.tail()}"
+                message = (
+                    f"{name} is not ready: {keeper.problem()}; the end of {keeper.log}:\n"
+                    f"{keeper.tail()}"
+                )
                 raise UpError(message)
             if waiting:
                 time.sleep(_POLL_SECONDS)  # a process has no other way to tell
@@ -205,7 +209,7 @@ class Up:
         return self._keepers[name].starts
 
     def ready(self, name: str) -> bool:
-        return self._keepers[name].ready()
+        return self._keepers[name].problem() is None
 
     def send(self, name: str, what: signal.Signals) -> None:
         """A signal to one process; one that ends is started again."""

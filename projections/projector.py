@@ -9,7 +9,7 @@ gap, an unknown message) raises and ends the process.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import asyncpg
@@ -73,7 +73,8 @@ class Projector:
         self._db: Db | None = None
         self._began = 0.0
         self._moved = time.monotonic()
-        self._caught_up = 0.0
+        self._goal: Mapping[Place, int] | None = None
+        self._asked = -CAUGHT_UP_EVERY_SECONDS
         self._markers: list[LogBatch] = []
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -86,7 +87,8 @@ class Projector:
                 if batches:
                     await self._apply(batches)
                 else:
-                    await self._idle()
+                    self._idle()
+                await self._look()
         finally:
             await self._disconnect()
 
@@ -113,27 +115,35 @@ class Projector:
             count += sum(len(batch.records) for batch in more)
         return batches
 
-    async def _idle(self) -> None:
-        """Nothing came: say now and then that all is applied, and notice when that is not so."""
+    def _idle(self) -> None:
+        """Nothing came: notice when that is not because nothing is there."""
         now = time.monotonic()
         lag = sum(self._reader.lag().values())
-        if lag:
-            if now - self._moved > STUCK_SECONDS:
-                raise StuckError(f"{lag} records wait and none was read for {STUCK_SECONDS} s")
-            return
-        self._moved = now
-        if now - self._caught_up < CAUGHT_UP_EVERY_SECONDS:
-            return
-        if self._markers:
-            markers, self._markers = self._markers, []
-            await self._apply(markers)
+        if not lag:
+            self._moved = now
+        elif now - self._moved > STUCK_SECONDS:
+            raise StuckError(f"{lag} records wait and none was read for {STUCK_SECONDS} s")
+
+    async def _look(self) -> None:
+        """Say now and then that all is applied: all that stood in the log when it was asked.
+
+        Under load there is never a moment without something new, so the ends of the log are asked
+        for once, and what counts is that the positions have passed them.
+        """
+        now = time.monotonic()
         try:
-            # Asked anew: what the last fetch said may be old.
-            ends = await self._reader.ends()
-            if all(self._reader.positions[place] >= end for place, end in ends.items()):
-                await positions.caught_up(await self._connected(), self._reader.positions)
-                self._watching.caught_up()
-                self._caught_up = now
+            if self._goal is None:
+                if now - self._asked < CAUGHT_UP_EVERY_SECONDS:
+                    return
+                self._goal, self._asked = await self._reader.ends(), now
+            if any(self._reader.positions[place] < end for place, end in self._goal.items()):
+                return
+            if self._markers:
+                markers, self._markers = self._markers, []
+                await self._apply(markers)
+            await positions.caught_up(await self._connected(), self._reader.positions)
+            self._goal = None
+            self._watching.caught_up()
         except LogUnavailableError as error:
             self._watching.trouble(str(error))
         except AWAY as error:

@@ -4,7 +4,7 @@ A slot is free again only by its runner's word (`FreeSlot`), by the task's refus
 its runner is gone: at the end of the runner's lease, by a newer incarnation, or drained.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from commands.decider import Decision, Now
@@ -120,10 +120,12 @@ def _register(draft: Draft, command: c.RegisterRunner) -> None:
     slots = max(command.slots, 0)
     if before is not None and before.incarnation_id == command.incarnation_id:
         if before.slots == slots:
+            _answer(draft, command, 0)
             return
     elif before is not None:
         _all_lost(draft, pool_id, command.runner_id, LossCause.RUNNER_REPLACED)
         _gone(draft, pool_id, command.runner_id, before)
+    _answer(draft, command, 0)
     draft.say(
         e.RunnerRegistered,
         pool_id,
@@ -212,14 +214,26 @@ def _beat(draft: Draft, command: c.BeatRunner) -> None:
         draft.lose(command.pool_id, attempt, command.runner_id, LossCause.LEASE_EXPIRED)
     for attempt in calls.stuck:
         draft.stop(command.runner_id, command.incarnation_id, attempt, NOT_HELD)
+    _answer(draft, command, command.beat, calls.held)
+
+
+def _answer(
+    draft: Draft,
+    command: c.RegisterRunner | c.BeatRunner,
+    beat: int,
+    held: Sequence[c.HeldAttempt] = (),
+) -> None:
+    """Tell the runner how long its lease is and how often this pool wants to be told."""
+    policy = draft.state.pool_policy(command.pool_id)
     draft.orders.append(
         BeatAnswered(
             runner_id=command.runner_id,
             incarnation_id=command.incarnation_id,
             at=draft.now.at,
-            beat=command.beat,
-            lease_seconds=draft.state.pool_policy(command.pool_id).lease_seconds,
-            held=tuple(calls.held),
+            beat=beat,
+            lease_seconds=policy.lease_seconds,
+            beat_seconds=policy.beat_seconds,
+            held=tuple(held),
         )
     )
 

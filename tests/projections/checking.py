@@ -1,7 +1,7 @@
 """A projector in this process, and the proof that the tables are the fold of the log."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from projections import process
@@ -10,7 +10,7 @@ from tests.projections.raw_fold import RawFold
 
 
 @asynccontextmanager
-async def projecting(ground: Ground) -> AsyncIterator[asyncio.Task[None]]:
+async def projecting(ground: Ground) -> AsyncGenerator[asyncio.Task[None], None]:
     """A projector in this process."""
     stop = asyncio.Event()
     task = asyncio.create_task(process.serve(ground.settings, stop))

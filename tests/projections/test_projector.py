@@ -76,7 +76,8 @@ async def test_a_projector_that_is_killed_at_any_instant_applies_everything_once
     try:
         await ground.applied()
     finally:
-        assert await end_process(projector) == 0
+        # Where nothing was left to apply it may be told to stop before it listens to signals.
+        assert await end_process(projector) in (0, -signal.SIGTERM)
     await check_fold(ground)
 
 

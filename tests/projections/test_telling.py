@@ -31,8 +31,14 @@ USER = UserId("0123456789abcdefghjk000004")
 
 def report(task: str, percent: float, **fields: Any) -> ProgressReported:  # noqa: ANN401
     at = NOON + timedelta(seconds=percent)
-    known: dict[str, Any] = {"task_id": TaskId(task), "user_id": USER, "token": 1, "at": at}
-    return ProgressReported(**{**known, "percent": percent, **fields})
+    known: dict[str, Any] = {
+        "task_id": TaskId(task),
+        "user_id": USER,
+        "token": 1,
+        "at": at,
+        "percent": percent,
+    }
+    return ProgressReported(**{**known, **fields})
 
 
 def test_a_user_is_pushed_to_once_a_second_with_what_came_since() -> None:

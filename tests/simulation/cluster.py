@@ -85,7 +85,9 @@ class Process:
 class Cluster:
     """All partitions, by process."""
 
-    def __init__(self, world: World, log: Log, chaos: Chaos, groups: Iterable[Sequence[int]]) -> None:
+    def __init__(
+        self, world: World, log: Log, chaos: Chaos, groups: Iterable[Sequence[int]]
+    ) -> None:
         self.world = world
         self.log = log
         self.chaos = chaos

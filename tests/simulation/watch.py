@@ -44,7 +44,9 @@ class Watch:
             (str(topic), number): Served() for topic in TICKED for number in range(log.partitions)
         }
         for topic in TICKED:
-            log.follow(topic, lambda record: self.served[record.topic, record.partition].follow(record))
+            log.follow(
+                topic, lambda record: self.served[record.topic, record.partition].follow(record)
+            )
         self.tasks = TaskBook(self)
         self.ledger = Ledger(self)
         self.yards = Yards(self, log.partitions)

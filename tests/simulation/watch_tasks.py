@@ -76,7 +76,10 @@ class TaskBook:
         demand(task.status in _FROM[kind], f"task {name}: {kind} from {task.status}")
         if kind in _OF_TOKEN:
             token = event["token"]
-            demand(token == task.running, f"task {name}: {kind} of token {token}, {task.running} is current")
+            demand(
+                token == task.running,
+                f"task {name}: {kind} of token {token}, {task.running} is current",
+            )
         self._judge(name, task, event, at)
         task.at[kind] = at
         task.seq = event["seq"]
@@ -104,7 +107,9 @@ class TaskBook:
                 task.delay_ms = 0
             case "task.started.v1":
                 task.token += 1
-                demand(event["token"] == task.token, f"task {name}: token {event['token']} is not next")
+                demand(
+                    event["token"] == task.token, f"task {name}: token {event['token']} is not next"
+                )
                 task.running = event["token"]
             case "task.progressed.v1":
                 demand(event["percent"] > task.percent, f"task {name}: its milestones fall")
@@ -116,7 +121,9 @@ class TaskBook:
                 demand(task.results == 1, f"task {name}: {task.results} results")
                 for file in event.get("files", ()):
                     prefix = f"results/{name}/{event['token']}/"
-                    demand(file["object_key"].startswith(prefix), f"task {name}: {file} is not its own")
+                    demand(
+                        file["object_key"].startswith(prefix), f"task {name}: {file} is not its own"
+                    )
             case "task.failed.v1" if event.get("loss") == "backstop":
                 self._backstop(name, task, at)
             case "task.expired.v1" if task.status == "CREATED":

@@ -115,7 +115,11 @@ class Yards:
         self._proposed.add(attempt)
         token, _, _ = yard.queued.pop(attempt[0], (-1, "", 0))
         demand(token + 1 == attempt[1], f"{attempt}: proposed, waiting with token {token}")
-        live = [one for one, lease in yard.leases.items() if one[0] == attempt[0] and lease.stage in _LIVE]
+        live = [
+            one
+            for one, lease in yard.leases.items()
+            if one[0] == attempt[0] and lease.stage in _LIVE
+        ]
         demand(not live, f"{attempt}: proposed while {live} is leased")
         yard.leases[attempt] = Lease(who)
         runner = yard.runners.get(event["runner_id"])

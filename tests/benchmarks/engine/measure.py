@@ -58,7 +58,7 @@ class Worker:
                 found.append(json.loads(line))
         return found
 
-    async def said(self, message: str, seconds: float = 30) -> dict[str, Any]:
+    async def said(self, message: str, seconds: float = 60) -> dict[str, Any]:
         """The first log line with this message."""
         async with asyncio.timeout(seconds):
             while True:
@@ -66,8 +66,11 @@ class Worker:
                     if line.get("message") == message:
                         return line
                 if self.process.poll() is not None:
-                    raise RuntimeError(self.log.read_text(errors="replace")[-2000:])
+                    raise RuntimeError(self.tail())
                 await asyncio.sleep(0.05)
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-3_000:]
 
     async def end(self) -> None:
         if self.process.poll() is None:
@@ -283,5 +286,5 @@ async def _until(committed: _Committed, worker: Worker, wanted: int) -> int:
             if found >= wanted:
                 return found
             if worker.process.poll() is not None:
-                raise RuntimeError(worker.log.read_text(errors="replace")[-3000:])
+                raise RuntimeError(worker.tail())
             await asyncio.sleep(0.02)
