@@ -83,7 +83,7 @@ def material_view(row: Row, private: dict[str, str]) -> dict[str, Any]:
         "content_type": row["content_type"],
         "size": row["size"],
         "sha256": row["sha256"],
-        "reason": row["reason"],
+        "reason": row["reason"] or None,
         "created_at": row["created_at"],
         "updated_at": row["updated_at"],
     }

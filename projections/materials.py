@@ -15,7 +15,10 @@ _COLUMNS: Final = (
     "material_id", "user_id", "tenant_id", "content_type", "size", "sha256", "status", "reason",
     "private", "seq", "created_at", "updated_at",
 )  # fmt: skip
-_CHANGED: Final = ("material_id", "status", "size", "sha256", "reason", "seq", "updated_at")
+_CHANGED: Final = (
+    "material_id", "content_type", "private", "status", "size", "sha256", "reason", "seq",
+    "updated_at",
+)  # fmt: skip
 
 
 class _Row:
@@ -91,7 +94,9 @@ def _fold(row: _Row, event: e.MaterialEvent) -> None:
         case e.MaterialRegistered():
             row.tenant_id, row.content_type = event.tenant_id, event.content_type
             row.size, row.sha256, row.private = event.size, event.sha256, event.private
-            row.status, row.created_at = "REGISTERED", event.at
+            row.status, row.reason = "REGISTERED", ""
+            if event.seq == 1:  # announced anew after a refusal it has a row already
+                row.created_at = event.at
         case e.MaterialReady():
             row.status, row.size, row.sha256 = "READY", event.size, event.sha256
         case e.MaterialRefused():

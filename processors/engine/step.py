@@ -23,21 +23,20 @@ class Step:
     work, which everything written names.
     """
 
-    __slots__ = ("_clock", "_encoded", "_routes", "_rows", "_sent", "_touched", "cause", "now")
+    __slots__ = (
+        "_clock", "_routes", "_rows", "_sealed", "_sent", "_touched", "cause", "now", "partition",
+    )  # fmt: skip
 
     def __init__(self, rows: Rows, clock: Clock, routes: Routes, cause: Record) -> None:
         self.now = clock.now
         self.cause = cause
+        self.partition = rows.partition
         self._rows = rows
         self._clock = clock
         self._routes = routes
         self._touched: dict[bytes, tuple[AnyTable, Any]] = {}
-        self._encoded: dict[bytes, bytes | None] = {}
+        self._sealed: list[tuple[bytes, AnyTable, Any, bytes | None]] = []
         self._sent: list[tuple[tuple[str, int], Sent]] = []
-
-    @property
-    def partition(self) -> int:
-        return self._rows.partition
 
     def served(self, topic: str) -> int:
         """The served clock of a ticked topic, milliseconds: deadlines are stored in it."""
@@ -71,9 +70,11 @@ class Step:
         Raises UndeclaredTopicError or RecordTooLargeError: uncaught, the command is poison.
         """
         number = self._routes.partition(topic, key, partition)
-        given: Headers = tuple(headers)
+        given: Headers = ()
         size = len(value) + (len(key) if key is not None else 0)
-        size += sum(len(name) + len(content) for name, content in given)
+        if headers:
+            given = tuple(headers)
+            size += sum(len(name) + len(content) for name, content in given)
         if size > RECORD_BYTES_MAX:
             raise RecordTooLargeError(f"{size} bytes to {topic}; at most {RECORD_BYTES_MAX}")
         self._sent.append(((topic, number), Sent(key, value, given)))
@@ -82,14 +83,14 @@ class Step:
         """Encode every changed row, so that whatever cannot be written fails inside the step."""
         for full, (table, row) in self._touched.items():
             if row is None:
-                self._encoded[full] = None
+                self._sealed.append((full, table, None, None))
                 continue
             value = table.encode(row)
             if type(value) is not bytes:
                 raise UnencodedRowError(f"{table!r} encodes to {type(value).__name__}")
             if len(value) + len(full) + ROW_OVERHEAD > RECORD_BYTES_MAX:
                 raise RecordTooLargeError(f"a row of {table!r} has {len(value)} bytes")
-            self._encoded[full] = value
+            self._sealed.append((full, table, row, value))
 
     def accept(
         self,
@@ -98,13 +99,12 @@ class Step:
     ) -> None:
         """Move a sealed overlay into the state and into what the transaction will write."""
         rows = self._rows
-        for full, (table, row) in self._touched.items():
-            if row is None:
-                if rows.delete(table, full):
-                    changes[full] = None
-            else:
+        for full, table, row, value in self._sealed:
+            if value is not None:
                 rows.put(table, full, row)
-                changes[full] = self._encoded[full]
+                changes[full] = value
+            elif rows.delete(table, full):
+                changes[full] = None
         for place, sent in self._sent:
             waiting = sends.get(place)
             if waiting is None:
