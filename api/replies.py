@@ -21,7 +21,7 @@ from schema.topics import Topic
 from schema.wires.log import LogReader, LogUnavailableError, OffsetTrimmedError, Place
 from schema.wires.telemetry import facts
 
-_PROBE_SECONDS = 1.0
+_PROBE_SECONDS = 5.0
 _RECONNECT_SECONDS = 0.5
 _READ_SECONDS = 1.0
 _log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class Answers:
     def check(self, place: Place) -> None:
         """Raises Problem (503) when this partition owes too many answers, or one for too long.
 
-        Once a second one request goes through all the same: its answer says that they flow again.
+        Now and then one goes through all the same: its answer says that they flow again.
         """
         line = self._lines.get(place)
         if line is None or not line.asked:

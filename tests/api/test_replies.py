@@ -87,7 +87,7 @@ async def test_too_many_unanswered_close_the_door_of_their_partition_only(
     for n in range(4):
         answers.check(PLACE)
         _ask(answers, f"a{n}")
-    answers.check(PLACE)  # one a second goes through, to find out
+    answers.check(PLACE)  # one in five seconds goes through, to find out
     with pytest.raises(Problem) as refused:
         answers.check(PLACE)
     assert (refused.value.status, refused.value.code) == (503, "backlog")

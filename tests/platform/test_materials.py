@@ -84,6 +84,7 @@ def test_another_size_than_was_declared_is_refused(platform: Platform) -> None:
     with platform.person() as ann:
         content = new_content()
         made = ann.register(content, "clip.mp4")
+        material(ann, made["material_id"], "REGISTERED")
         longer = content + b"more"
         stored = httpx.put(
             made["upload"]["url"], content=longer, headers={"Content-Type": "video/mp4"}

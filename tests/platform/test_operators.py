@@ -114,7 +114,7 @@ def test_a_new_policy_holds_for_the_next_submission(platform: Platform) -> None:
         # Told twice it is the same; another content needs another version; older ones are over.
         assert told(publish(new), 200) == {"status": "done"}
         changed = new | {"retries": new["retries"] | {"losses_max": 49}}
-        refused(publish(changed), 409, "policy_outdated")
+        refused(publish(changed), 409, "idempotency_conflict")
         refused(publish(new | {"version": new["version"] - 1}), 409, "policy_outdated")
 
 

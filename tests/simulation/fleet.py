@@ -164,18 +164,21 @@ class SimRunner:
             if until <= self._world.now / 1000:
                 self._end()
             else:
-                self.later(round(until * 1000) - self._world.now, self._watch_lease)
+                rest = max(round(until * 1000) - self._world.now, 1)
+                self.later(rest, self._watch_lease)
 
     # --- telling ---------------------------------------------------------------------------------
 
     def _send(self, command: c.Command, then: Do | None = None) -> None:
-        """Append it; acknowledged, go on. It may take a while, and it may stand there twice."""
+        """Append it; acknowledged, go on. It may take a while."""
         late = self._world.chance(self._fleet.chaos.late)
         self.later(self._world.between(1, 6_000 if late else 25), lambda: self._sent(command, then))
 
     def _sent(self, command: c.Command, then: Do | None) -> None:
         self._log.put(command)
-        if self._world.chance(self._fleet.chaos.doubled):
+        # Told again until it stands, so it may stand twice; a beat or a registration is not.
+        told_again = not isinstance(command, c.BeatRunner | c.RegisterRunner)
+        if told_again and self._world.chance(self._fleet.chaos.doubled):
             self._world.after(self._world.between(1, 15_000), lambda: self._log.put(command))
         if then is not None:
             then()

@@ -20,7 +20,8 @@ _MONTH_END_MS = 1_801_440_000_000 - 90_000
 """90 s before a month begins anew in UTC (1 February 2027)."""
 _NOON_MS = 1_800_014_400_000
 _SECOND_MS = 1_000
-_SETTLE_MS = 30 * 60 * _SECOND_MS
+_SETTLE_MS = 75 * 60 * _SECOND_MS
+"""Longer than an outage that begins at the very end."""
 OUTAGE_MS = 30 * 60 * _SECOND_MS
 JUMP_MS = 10 * 60 * _SECOND_MS
 

@@ -49,6 +49,7 @@ class CounterRules:
 class Options(msgspec.Struct, kw_only=True):
     prefix: str
     broker: str
+    data: str
     instance: str | None = None
     ticked: bool = True
     extra: dict[str, Any] = {}
@@ -80,6 +81,7 @@ def main(argument: str) -> int:
         changelog=f"{prefix}-state",
         journal=f"{prefix}-journal",
         instance_id=options.instance,
+        data_directory=options.data,
         **options.extra,
     )
     app = build(

@@ -41,7 +41,7 @@ class Worker:
 
     def __init__(self, kind: str, prefix: str, broker: str, folder: Path, **more: Any) -> None:
         self.log = folder / f"{prefix}-{random.randrange(1 << 30)}.log"
-        options = json.dumps({"prefix": prefix, "broker": broker, **more})
+        options = json.dumps({"prefix": prefix, "broker": broker, "data": str(folder), **more})
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", MODULES[kind], options], stdout=log, stderr=log

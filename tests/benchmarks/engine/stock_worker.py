@@ -41,6 +41,7 @@ _decode_row = msgspec.json.Decoder(Row).decode
 class Options(msgspec.Struct, kw_only=True):
     prefix: str
     broker: str
+    data: str
 
 
 async def _on_recovery_completed(self: Any, generation_id: int = 0) -> None:
@@ -82,7 +83,7 @@ def build(options: Options) -> Any:
     app = faust.App(
         prefix,
         broker=f"kafka://{options.broker}",
-        datadir=f".cutlog/{prefix}",
+        datadir=options.data,
         web_enabled=False,
         store="memory://",
         topic_partitions=PARTITIONS,

@@ -1,0 +1,140 @@
+"""A part of the stack is away: what is refused, what goes on, and that nothing is half done."""
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from cutlog.stack.stack import PartName
+from tests.platform.installed import REPLY_SECONDS, Platform
+from tests.platform.people import Person, Watcher, eventually, refused, told
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+SLACK_SECONDS = 4
+"""On top of the api's own timeout, for a machine that is busy."""
+
+
+@contextmanager
+def away(platform: Platform, part: PartName) -> Generator[None]:
+    """The part is killed inside the block and back after it, with everything ready again."""
+    platform.kill(part)
+    try:
+        yield
+    finally:
+        platform.restore()
+
+
+def unavailable(answer: httpx.Response) -> str:
+    """The code of a 503 that says when to come back, and came in time."""
+    assert answer.status_code == 503, f"{answer.status_code} {answer.text}"
+    code: str = answer.json()["code"]
+    refused(answer, 503, code)
+    assert 1 <= int(answer.headers["retry-after"]) <= 60
+    assert answer.elapsed.total_seconds() < REPLY_SECONDS + SLACK_SECONDS
+    return code
+
+
+def test_without_kafka_a_submission_is_refused_in_time_and_asked_again_is_one_task(
+    platform: Platform,
+) -> None:
+    with platform.person() as ann:
+        before = ann.await_end(ann.submitted({"seconds": 0.1})["task_id"])
+        keys = [uuid4().hex for _ in range(3)]
+        with away(platform, "kafka"):
+            for key in keys:
+                assert unavailable(ann.submit(key=key)) in {"log_away", "backlog"}
+            unavailable(ann.cancel(before["task_id"]))
+            # What is known is still told.
+            assert ann.task(before["task_id"])["status"] == "SUCCEEDED"
+            told(ann.http.get("/v1/quotas"), 200)
+            told(ann.http.get(f"/v1/tasks/{before['task_id']}/result"), 200)
+        for key in keys:
+            answer = eventually(
+                lambda key=key: ann.submit(key=key), lambda answer: answer.status_code == 202
+            )
+            task_id = answer.json()["task_id"]
+            assert ann.await_end(task_id)["status"] == "SUCCEEDED"
+            assert ann.submitted(key=key)["task_id"] == task_id
+            events = [event["event"] for event in ann.events(task_id)]
+            assert events.count("task.created.v1") == 1
+        quota = ann.await_resolved()
+        assert quota["day"]["used"] == len(keys) + 1
+
+
+def test_work_outlives_an_outage_of_kafka(platform: Platform) -> None:
+    with platform.person() as ann:
+        task_id = ann.submitted({"seconds": 3, "steps": 30})["task_id"]
+        ann.await_event(task_id, "task.started.v1")
+        watcher = Watcher(ann, f"/v1/tasks/{task_id}/events")
+        with away(platform, "kafka"):
+            pass
+        task = ann.await_end(task_id)
+        assert task["status"] == "SUCCEEDED"
+        assert task["retries"] == 0
+        heard = [event.data["seq"] for event in watcher.result()]
+        assert heard == list(range(1, len(heard) + 1))
+
+
+def test_without_postgres_work_goes_on_and_the_read_model_catches_up(platform: Platform) -> None:
+    with platform.person() as ann:
+        task_id = ann.submitted({"seconds": 3})["task_id"]
+        ann.await_event(task_id, "task.started.v1")
+        watcher = Watcher(ann, f"/v1/tasks/{task_id}/events")
+        key = uuid4().hex
+        with away(platform, "postgres"):
+            assert unavailable(ann.submit(key=key)) == "read_model_away"
+            assert unavailable(ann.http.get(f"/v1/tasks/{task_id}")) == "read_model_away"
+            time.sleep(6)  # the fault itself: it is away for longer than the work takes
+            back_at = datetime.now(UTC)
+        task = ann.await_end(task_id)
+        assert task["status"] == "SUCCEEDED"
+        assert datetime.fromisoformat(task["ended_at"]) < back_at
+        heard = [event.data["seq"] for event in watcher.result()]
+        assert heard == list(range(1, len(heard) + 1))
+        again = eventually(lambda: ann.submit(key=key), lambda answer: answer.status_code == 202)
+        ann.await_end(again.json()["task_id"])
+        assert ann.await_resolved()["day"]["used"] == 2
+
+
+def test_without_valkey_quota_is_right_and_streams_go_on(platform: Platform) -> None:
+    with platform.person(tier="few") as ann:
+        with away(platform, "valkey"):
+            task_id = ann.submitted({"seconds": 1.5})["task_id"]
+            heard = [event for event in ann.heard(f"/v1/tasks/{task_id}/events") if event.id]
+            assert [event.data["seq"] for event in heard] == list(range(1, len(heard) + 1))
+            assert heard[-1].name == "task.succeeded.v1"
+            ann.submitted()
+            refused(ann.submit(), 429, "day_exhausted")
+            assert ann.wait(task_id)["ended"]
+        assert ann.await_resolved()["day"]["used"] == 2
+    with platform.person() as bob:  # and what is live is live again
+        task_id = bob.submitted({"seconds": 2, "steps": 20})["task_id"]
+        names = {event.name for event in bob.heard(f"/v1/tasks/{task_id}/events")}
+        assert {"progress", "task.succeeded.v1"} <= names
+
+
+def stored_at(person: Person, task_id: str) -> list[str]:
+    return [event["event"] for event in person.events(task_id)]
+
+
+def test_without_the_object_store_a_result_is_stored_later(platform: Platform) -> None:
+    with platform.person() as ann:
+        task_id = ann.submitted({"seconds": 2.5})["task_id"]
+        ann.await_event(task_id, "task.started.v1")
+        with away(platform, "s3"):
+            # The work is done, and the result has nowhere to go.
+            ann.await_event(task_id, "task.storing.v1")
+            shown = ann.task(task_id)
+            assert (shown["status"], shown["storing"]) == ("RUNNING", True)
+            answer = told(ann.http.get(f"/v1/tasks/{task_id}/wait"), 200)
+            assert not answer["ended"]
+        task = ann.await_end(task_id)
+        assert (task["status"], task["token"], task["retries"]) == ("SUCCEEDED", 1, 0)
+        assert stored_at(ann, task_id).count("task.succeeded.v1") == 1
+        (file,) = told(ann.http.get(f"/v1/tasks/{task_id}/result"), 200)["files"]
+        assert httpx.get(file["url"]).json()["task_id"] == task_id
