@@ -31,6 +31,11 @@ class Server(uvicorn.Server):
             port = self.servers[0].sockets[0].getsockname()[1]
             write_ready_file(self._ready_file, port=port, metrics_port=port)
 
+    async def shutdown(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().shutdown(sockets)  # type: ignore[arg-type]
+        # uvicorn raises the signal anew at the end; a stop in good order is no death by a signal.
+        self._captured_signals.clear()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._edge.begin_stop()
         super().handle_exit(sig, frame)

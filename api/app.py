@@ -63,6 +63,7 @@ def build_rest(parts: Parts) -> FastAPI:
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
     app.openapi = lambda: document(app)  # type: ignore[method-assign]
     return app
 
@@ -98,6 +99,11 @@ async def _http(request: Request, error: Exception) -> Response:
         case _:
             problem = at_the_door(Door.BAD_REQUEST, str(error.detail))
     return await _problem(request, problem)
+
+
+async def _unexpected(request: Request, _error: Exception) -> Response:
+    """What nobody expected. It goes on to the edge, which logs it."""
+    return await _problem(request, at_the_door(Door.INTERNAL))
 
 
 # --- the document -------------------------------------------------------------------------------

@@ -164,8 +164,10 @@ class Edge:
         except SendTimeoutError:
             _log.info("stream reader too slow", extra=facts(route=_route(scope)))
         except Exception:  # noqa: BLE001 - the entry of a request
+            # The framework has answered already, unless it never saw the request.
             _log.exception("request failed", extra=facts(route=_route(scope)))
-            await self._failed(counted, scope, status, at_the_door(Door.INTERNAL))
+            if status == 0:
+                await send_problem(counted, at_the_door(Door.INTERNAL))
         route = _route(scope)
         self._measures.requests.labels(route, str(status)).inc()
         if not route.endswith("/events"):

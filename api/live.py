@@ -116,7 +116,7 @@ class Live:
         while True:
             try:
                 await self._serve()
-            except (RedisError, OSError, TimeoutError) as error:
+            except (RedisError, OSError, RuntimeError) as error:
                 if self.connected:
                     _log.warning("live news are away", extra=facts(error=repr(error)))
             self.connected = False

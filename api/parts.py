@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from api.asking import Asker
 from api.auth import Gatekeeper, key_source
@@ -23,9 +24,8 @@ from schema.ids import TaskId
 from schema.settings import Settings, need
 from schema.wires.keys import FileKeyStore, KeyStore
 from schema.wires.objects import ObjectStore
-from schema.wires.telemetry import new_registry, stop_quietly
+from schema.wires.telemetry import end_tasks, facts, new_registry, stop_quietly
 
-SUBMITTED_LATE_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
@@ -53,13 +53,12 @@ class Parts:
     """Open streams and long polls."""
     stopping: bool = False
     _background: list["asyncio.Task[None]"] = field(default_factory=list)
-    _opened: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self) -> None:
         """Start what works beside the requests. Returns at once: readiness says what is missing."""
         await self.objects.start()
         self._begin(self.asker.connect(), "log")
-        self._begin(self.reader.run(self._opened), "replies")
+        self._begin(self.reader.run(), "replies")
         self._begin(self.live.run(), "live")
         self._begin(self.standing.run(), "standing")
         self._begin(self.rates.run(), "rates")
@@ -72,9 +71,7 @@ class Parts:
     async def stop(self) -> None:
         """Close everything, once no request is left."""
         self.begin_stop()
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await end_tasks(*self._background)
         for close in (self.asker.close, self.live.close, self.reads.close, self.objects.stop):
             await stop_quietly(close)
 
@@ -95,9 +92,10 @@ class Parts:
 
 
 def _ended(task: "asyncio.Task[None]") -> None:
-    """A part that works for ever and ends is a defect; whoever watches readiness sees the rest."""
+    """A part that ends by itself is a defect: the process ends too, and is started again."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.critical("a part of the api ended", exc_info=error)
+        _log.critical("a part of the api failed", exc_info=error, extra=facts(part=task.get_name()))
+        signal.raise_signal(signal.SIGTERM)
 
 
 def build_parts(settings: Settings) -> Parts:

@@ -203,11 +203,11 @@ class AnswerReader:
         self._positions: dict[Place, int] = {}
         self.open = False
 
-    async def run(self, opened: asyncio.Event) -> None:
-        """Read for ever. `opened` is set once the end of the partition is known."""
+    async def run(self) -> None:
+        """Read for ever; `open` while answers come."""
         while True:
             try:
-                await self._read(opened)
+                await self._read()
             except LogUnavailableError as error:
                 _log.warning("replies cannot be read", extra=facts(error=str(error)))
             except OffsetTrimmedError as error:
@@ -216,7 +216,7 @@ class AnswerReader:
             self.open = False
             await asyncio.sleep(_RECONNECT_SECONDS)
 
-    async def _read(self, opened: asyncio.Event) -> None:
+    async def _read(self) -> None:
         place = Place(Topic.REPLIES.value, self.partition)
         async with LogReader(self._kafka, [place], client_id="cutlog-api-replies") as reader:
             if self._positions:
@@ -225,7 +225,6 @@ class AnswerReader:
                 await reader.seek_to_end()
             self._positions = dict(reader.positions)
             self.open = True
-            opened.set()
             while True:
                 for batch in await reader.read(_READ_SECONDS):
                     for record in batch.records:

@@ -53,7 +53,7 @@ from schema.settings import Kafka
 from schema.settings import Runner as RunnerSettings
 from schema.topics import Topic
 from schema.wires.log import LogReader, LogUnavailableError, LogWriter, Place
-from schema.wires.telemetry import facts
+from schema.wires.telemetry import end_tasks, facts
 from schema.words import LossCause
 
 log = logging.getLogger(__name__)
@@ -443,9 +443,7 @@ class Runner:
                 await asyncio.wait([draining, over], return_when=asyncio.FIRST_COMPLETED)
         finally:
             await incarnation.abandon()
-            for task in background:
-                task.cancel()
-            ends = await asyncio.gather(*background, return_exceptions=True)
+            ends = await end_tasks(*background)
             await inbox.stop()
             for end in ends:
                 if isinstance(end, LeaseGoneError):

@@ -24,7 +24,14 @@ from schema.settings import Kafka, Postgres, Settings, need
 from schema.settings import Redis as RedisSettings
 from schema.topics import Topic
 from schema.wires.log import LogReader, LogUnavailableError, Place, check_topics, cluster_id
-from schema.wires.telemetry import HealthServer, facts, new_registry, stop_quietly, write_ready_file
+from schema.wires.telemetry import (
+    HealthServer,
+    end_tasks,
+    facts,
+    new_registry,
+    stop_quietly,
+    write_ready_file,
+)
 
 _WAIT_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
@@ -137,9 +144,7 @@ async def _together(first: Coroutine[Any, Any, None], *others: Coroutine[Any, An
         for task in done:
             task.result()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
 
 
 async def empty(db: Db, names: list[str]) -> None:

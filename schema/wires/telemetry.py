@@ -26,6 +26,7 @@ from prometheus_client import (
 
 _REQUEST_SECONDS: Final = 5
 _REQUEST_LINES_MAX: Final = 100
+_CANCEL_AGAIN_SECONDS: Final = 3.0
 _encode = msgspec.json.Encoder().encode
 Problem = str | None
 """Why a process is not ready (or not healthy); None: it is."""
@@ -181,3 +182,16 @@ async def stop_quietly(stop: Callable[[], Awaitable[None]]) -> None:
         await stop()
     except Exception:
         logging.getLogger(__name__).exception("a part did not stop cleanly")
+
+
+async def end_tasks(*tasks: "asyncio.Task[Any]") -> list[Any]:
+    """Cancel tasks until they have ended; what each of them returned or raised.
+
+    Once is not enough: `asyncio.wait_for` of Python 3.11, which redis and aiokafka wait by, loses
+    a cancellation that comes in the moment in which what it waits for is done.
+    """
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        await asyncio.wait(pending, timeout=_CANCEL_AGAIN_SECONDS)
+    return await asyncio.gather(*tasks, return_exceptions=True)

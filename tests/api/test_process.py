@@ -9,7 +9,11 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
+from fastapi import FastAPI
 
+from api.app import build_app
+from schema.settings import load
 from tests.api.door import ROOT, environ_without_parts, running_api
 
 
@@ -64,3 +68,23 @@ def test_a_client_that_leaves_in_the_middle_of_a_body_disturbs_nobody(lonely_api
     for thread in threads:
         thread.join()
     assert httpx.get(f"{lonely_api}/healthz").status_code == 200
+
+
+async def test_what_nobody_expected_is_a_problem_too_and_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    edge = build_app(load(environ_without_parts(tmp_path)))
+    rest: FastAPI = edge.rest  # type: ignore[assignment]
+
+    @rest.get("/boom")
+    async def boom() -> None:
+        raise ZeroDivisionError
+
+    transport = httpx.ASGITransport(app=edge, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+        answer = await http.get("/boom")
+    assert answer.status_code == 500
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json()["code"] == "internal"
+    assert "ZeroDivision" not in answer.text
+    assert [record.message for record in caplog.records] == ["request failed"]

@@ -193,3 +193,16 @@ def test_the_long_poll_tells_what_the_stream_tells(platform: Platform) -> None:
         assert answer["task"]["status"] == "SUCCEEDED"
         assert polled == ids(ann.heard(path_of(task_id)))
         assert told(ann.http.get(f"/v1/tasks/{task_id}/wait?after={after}"), 200)["events"] == []
+
+
+def test_a_stream_with_the_token_of_a_retry_does_not_end_before_it(platform: Platform) -> None:
+    with platform.person() as ann:
+        for _ in range(3):
+            parameters = {"no_op": True, "fail": "input", "fail_on_attempts": [1]}
+            task_id = ann.submitted(parameters)["task_id"]
+            assert ann.await_end(task_id)["status"] == "FAILED"
+            token = told(ann.retry(task_id), 200)["consistency_token"]
+            events = ann.heard(f"{path_of(task_id)}?consistency={token}")
+            names = [event.name for event in events if event.id]
+            assert names[-1] == "task.succeeded.v1"
+            assert names.count("task.failed.v1") == names.count("task.retried.v1") == 1

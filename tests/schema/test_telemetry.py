@@ -12,6 +12,7 @@ from prometheus_client import Counter
 
 from schema.wires.telemetry import (
     HealthServer,
+    end_tasks,
     facts,
     new_registry,
     set_up_logging,
@@ -123,3 +124,27 @@ async def test_a_part_that_does_not_stop_cleanly_holds_up_nobody(
 
     await stop_quietly(fail)
     assert "a part did not stop cleanly" in caplog.text
+
+
+async def test_a_task_that_loses_a_cancellation_is_ended_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("schema.wires.telemetry._CANCEL_AGAIN_SECONDS", 0.01)
+    for_ever = asyncio.Event()
+    lost: list[str] = []
+
+    async def loser() -> None:
+        try:
+            await for_ever.wait()
+        except asyncio.CancelledError:
+            lost.append("once")
+        await for_ever.wait()
+
+    async def failed() -> None:
+        raise OSError("gone")
+
+    tasks = [asyncio.create_task(loser()), asyncio.create_task(failed())]
+    await asyncio.sleep(0)
+    ends = await end_tasks(*tasks)
+    assert lost == ["once"]
+    assert [type(end) for end in ends] == [asyncio.CancelledError, OSError]
