@@ -101,9 +101,6 @@ class SubmissionFields(Strict):
     title: Title | None = Field(
         default=None, description="Yours only: sealed before it is written."
     )
-    card_seconds: float | None = Field(
-        None, gt=0, le=86_400, description="Your own estimate of the card time, for the price."
-    )
 
     @model_validator(mode="after")
     def _materials_once(self) -> Self:
@@ -154,13 +151,12 @@ SUBMISSION: TypeAdapter[AutocutSubmission | RehearsalSubmission | OtherSubmissio
 class Request:
     """A checked submission in the words of the commands: what `POST /v1/tasks` asks for."""
 
-    __slots__ = ("card_seconds", "fingerprint", "materials", "parameters", "private", "scene")
+    __slots__ = ("fingerprint", "materials", "parameters", "private", "scene")
 
     def __init__(self, document: Mapping[str, Any], fingerprint_key: bytes) -> None:
         submission = SUBMISSION.validate_python(document)
         self.scene = Scene(submission.scene)
         self.materials: list[str] = submission.materials
-        self.card_seconds = submission.card_seconds
         self.parameters: dict[str, Any] = document.get("parameters") or {}
         """As they were sent: defaults belong to the pipeline, and may change there."""
         private: dict[str, str] = {}

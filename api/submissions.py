@@ -187,7 +187,6 @@ class Submissions:
                 trace_id=TraceId(trace[1].decode() if trace else ""),
                 private=private,
             ),
-            card_seconds_claimed=request.card_seconds,
             reply_to=self._asker.reply_partition,
         )
 

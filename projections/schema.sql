@@ -124,8 +124,7 @@ TABLE quota_entries
     who text
     why text
     at timestamp with time zone NOT NULL
-    CONSTRAINT quota_entries_account_id_seq_key UNIQUE (account_id, seq)
-    CONSTRAINT quota_entries_pkey PRIMARY KEY (event_id)
+    CONSTRAINT quota_entries_pkey PRIMARY KEY (account_id, seq)
     CREATE INDEX quota_entries_of_reservation ON public.quota_entries USING btree (account_id, reservation_id) WHERE (kind = 'reserved'::text)
     CREATE INDEX quota_entries_of_user ON public.quota_entries USING btree (account_id, user_id, at)
 TABLE quota_windows

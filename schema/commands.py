@@ -60,7 +60,7 @@ class SubmitTask(Command, tag="task.submit.v1"):
     task_id: TaskId
     origin: Origin
     card_seconds_claimed: float | None = None
-    """What the caller's input would take by its own words (for the estimate); None: the maximum."""
+    """What the input takes, as we measured it (never a caller's word); None: the maximum."""
     reply_to: int | None = None
 
 

@@ -132,7 +132,7 @@ CREATE TABLE quota_windows (
 
 -- The ledger.
 CREATE TABLE quota_entries (
-    event_id       text        PRIMARY KEY,
+    event_id       text        NOT NULL,
     account_id     text        NOT NULL,
     seq            bigint      NOT NULL,
     kind           text        NOT NULL,     -- reserved, committed, released, refunded, topped_up
@@ -149,7 +149,7 @@ CREATE TABLE quota_entries (
     who            text,
     why            text,
     at             timestamptz NOT NULL,
-    UNIQUE (account_id, seq)
+    PRIMARY KEY (account_id, seq)
 );
 
 CREATE INDEX quota_entries_of_user ON quota_entries (account_id, user_id, at);

@@ -6,13 +6,15 @@ CREATE TEMP TABLE fold_tasks (
     card_ms bigint, queued_at timestamptz, started_at timestamptz, ended_at timestamptz
 ) ON COMMIT DELETE ROWS
 -- ;;
-SELECT asked.task_id,
-       greatest(
-           (SELECT seq FROM tasks WHERE tasks.shard = asked.shard AND tasks.task_id = asked.task_id),
-           (SELECT max(seq) FROM task_events WHERE task_events.task_id = asked.task_id)
-       ) AS seq
+-- OFFSET 0 keeps the planner from reading whole partitions; events are asked for known tasks only.
+SELECT t.task_id,
+       greatest(t.seq, (SELECT max(seq) FROM task_events AS e WHERE e.task_id = t.task_id)) AS seq
 FROM unnest($1::text[], $2::int[]) AS asked (task_id, shard)
-WHERE EXISTS (SELECT FROM tasks WHERE tasks.shard = asked.shard AND tasks.task_id = asked.task_id)
+CROSS JOIN LATERAL (
+    SELECT tasks.task_id, tasks.seq FROM tasks
+    WHERE tasks.shard = asked.shard AND tasks.task_id = asked.task_id
+    OFFSET 0
+) AS t
 -- ;;
 UPDATE tasks AS t SET
     seq = s.seq,

@@ -32,7 +32,7 @@ class Chaos:
     doubled: float = 0.04
     """Of what anybody appends: it stands in the log twice."""
     late: float = 0.03
-    garbage: float = 0.01
+    garbage: float = 0.05
     """At a submission: something that no release of ours ever wrote."""
 
     def calm(self) -> None:

@@ -72,6 +72,8 @@ class SimRunner:
         self.zombie = False
         """Another process has its name; this one ends with its incarnation."""
         self._held: list[Do] = []
+        self._rushing = False
+        """Just woken: it tells what it has to tell before it looks at the time."""
         self._incarnations = 0
         self._begin()
 
@@ -101,8 +103,10 @@ class SimRunner:
             self.paused = False
             held, self._held = self._held, []
             self._world.random.shuffle(held)
+            self._rushing = True
             for do in held:
                 do()
+            self._rushing = False
 
         self._world.after(milliseconds, resume)
 
@@ -171,6 +175,9 @@ class SimRunner:
 
     def _send(self, command: c.Command, then: Do | None = None) -> None:
         """Append it; acknowledged, go on. It may take a while."""
+        if self._rushing:
+            self._sent(command, then)
+            return
         late = self._world.chance(self._fleet.chaos.late)
         self.later(self._world.between(1, 6_000 if late else 25), lambda: self._sent(command, then))
 
@@ -220,7 +227,8 @@ class SimRunner:
         """Something may have come into the inbox."""
         if not self._reading:
             self._reading = True
-            self.later(self._world.between(2, 60), self._read)
+            late = self._world.chance(self._fleet.chaos.late)
+            self.later(self._world.between(2, 7_000 if late else 60), self._read)
 
     def _read(self) -> None:
         self._reading = False
@@ -295,7 +303,7 @@ class SimRunner:
     def _plan(self, attempt: Attempt) -> None:
         """What will become of it."""
         world = self._world
-        work_ms = world.between(100, 3_000) if world.chance(0.8) else world.between(3_000, 14_000)
+        work_ms = world.between(100, 3_000) if world.chance(0.7) else world.between(3_000, 14_000)
         for percent, share in ((10, 0.1), (30, 0.3), (60, 0.6), (90, 0.9)):
             if world.chance(0.5):
                 self._at(
@@ -304,7 +312,12 @@ class SimRunner:
                     lambda percent=percent: self._milestone(attempt, percent),
                 )
         fate = world.random.random() if not self._fleet.calm else 0.5
-        if fate < 0.70:
+        parameters = attempt.dispatch.parameters
+        if parameters.get("kills"):
+            self._at(attempt, work_ms, self._fleet_crash)
+        elif parameters.get("cursed"):
+            self._at(attempt, work_ms, lambda: self._failed(attempt, FailureClass.CRASHED))
+        elif fate < 0.70:
             self._at(attempt, work_ms, lambda: self._made(attempt, work_ms))
         elif fate < 0.82:
             self._at(
@@ -487,9 +500,11 @@ class Fleet:
         if dice < 0.35 or runner.zombie:
             self.crash(runner)
         elif dice < 0.75:
-            runner.pause(self.world.between(200, 25_000))
-            if self.world.chance(0.3):
+            if self.world.chance(0.4):
+                runner.pause(self.world.between(1_500, 9_000))
                 self._twin(runner)
+            else:
+                runner.pause(self.world.between(200, 25_000))
         else:
             runner.drain()
 

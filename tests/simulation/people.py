@@ -131,8 +131,9 @@ class People:
         if world.chance(0.03):  # the same key, another body
             other = self._submission(person, scene, task_id, "f2", materials)
             world.after(world.between(1, 5_000), lambda: self._ask(other, lane=lane))
-        if world.chance(0.15):
-            world.after(world.between(1, 20_000), lambda: self._cancel(person, task_id))
+        if world.chance(0.18):
+            soon = world.between(1, 600) if world.chance(0.5) else world.between(1, 20_000)
+            world.after(soon, lambda: self._cancel(person, task_id))
         if world.chance(0.25):
             at = world.between(2_000, 60_000)
             world.after(at, lambda: self._retry(person, task_id, scene))
@@ -158,12 +159,21 @@ class People:
                 scene=scene,
                 tier=person.tier,
                 fingerprint=fingerprint,
-                parameters={"no_op": True} if world.chance(0.15) else {},
+                parameters=self._parameters(),
                 material_ids=tuple(materials),
             ),
             card_seconds_claimed=world.random.choice([None, 1.0, 5.0]),
             reply_to=world.between(0, 5),
         )
+
+    def _parameters(self) -> dict[str, bool]:
+        """Most tasks are like any other; some are nothing, some are never done well."""
+        dice = self._world.random.random()
+        if dice < 0.15:
+            return {"no_op": True}
+        if dice < 0.20:
+            return {"cursed": True}
+        return {"kills": True} if dice < 0.22 else {}
 
     def _materials(self, person: Person) -> list[MaterialId]:
         """Declared, or not; stored as declared, or not, or never."""
@@ -251,6 +261,7 @@ class People:
         topic = self._world.random.choice(
             [
                 Topic.TASK_COMMANDS,
+                Topic.POOL_COMMANDS,
                 Topic.POOL_COMMANDS,
                 Topic.QUOTA_COMMANDS,
                 Topic.MATERIAL_COMMANDS,

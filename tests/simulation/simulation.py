@@ -16,12 +16,12 @@ from tests.simulation.watch import Watch
 from tests.simulation.world import Log, World
 
 TASKS = 150
+VIOLATIONS_MAX = 25
 _MONTH_END_MS = 1_801_440_000_000 - 90_000
 """90 s before a month begins anew in UTC (1 February 2027)."""
 _NOON_MS = 1_800_014_400_000
 _SECOND_MS = 1_000
-_SETTLE_MS = 75 * 60 * _SECOND_MS
-"""Longer than an outage that begins at the very end."""
+_SETTLE_MS = 10 * 60 * _SECOND_MS
 OUTAGE_MS = 30 * 60 * _SECOND_MS
 JUMP_MS = 10 * 60 * _SECOND_MS
 
@@ -44,17 +44,18 @@ class Outcome:
 class Simulation:
     """Everything that one seed is made of."""
 
-    def __init__(self, seed: int, tasks: int = TASKS, chaos: Chaos | None = None) -> None:
+    def __init__(self, seed: int, tasks: int, violations_max: int) -> None:
         self.seed = seed
         self.tasks = tasks
-        self.chaos = chaos or Chaos()
+        self.chaos = Chaos()
+        self._back_at = 0
         self.world = World(seed, _MONTH_END_MS if seed % 3 == 0 else _NOON_MS)
         partitions = self.world.between(1, 3)
         self.log = Log(self.world, partitions)
         together = self.world.chance(0.5)
         groups = [list(range(partitions))] if together else [[n] for n in range(partitions)]
         self.cluster = Cluster(self.world, self.log, self.chaos, groups)
-        self.watch = Watch(self.world, self.log, self.cluster)
+        self.watch = Watch(self.world, self.log, self.cluster, violations_max)
         self.people = People(self.world, self.log, self.chaos, self.watch)
         self.fleet = Fleet(self.world, self.log, self.chaos)
         self.watch.yards.at_work = self.fleet.at_work
@@ -87,10 +88,9 @@ class Simulation:
         self.chaos.calm()
         self.fleet.settle()
         ended_at = world.now
-        world.run(
-            ended_at + _SETTLE_MS,
-            lambda: self.watch.over or (self.people.left == 0 and self._still()),
-        )
+        until = max(ended_at, self._back_at) + _SETTLE_MS
+        while world.now < until and not self.watch.over and not self._still():
+            world.run(world.now + _SECOND_MS, lambda: self.watch.over)
         self.notes.append(f"settled after {(world.now - ended_at) / 1000:.0f} s")
         if not self.watch.over:
             self.watch.close()
@@ -127,6 +127,7 @@ class Simulation:
         world.after(at, happen)
 
     def _outage(self) -> None:
+        self._back_at = self.world.now + OUTAGE_MS
         self.cluster.outage(OUTAGE_MS)
 
     def _jump(self) -> None:
@@ -134,7 +135,7 @@ class Simulation:
 
     def _still(self) -> bool:
         """Nothing is open, and nothing is unread."""
-        if not self.watch.settled:
+        if self.people.left or not self.watch.settled:
             return False
         for number in range(self.log.partitions):
             writer = self.cluster.writer(number)
@@ -179,6 +180,6 @@ class Simulation:
         )
 
 
-def simulate(seed: int, tasks: int = TASKS) -> Outcome:
-    """One seed."""
-    return Simulation(seed, tasks).run()
+def simulate(seed: int, tasks: int = TASKS, *, violations_max: int = VIOLATIONS_MAX) -> Outcome:
+    """One seed; it ends early when so much was found to be wrong."""
+    return Simulation(seed, tasks, violations_max).run()

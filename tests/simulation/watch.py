@@ -28,14 +28,14 @@ _EVENTS = {
     Topic.MATERIAL_EVENTS: "material_id",
 }
 _decode = msgspec.json.Decoder(Json).decode
-VIOLATIONS_MAX = 25
 
 
 class Watch:
     """All that must hold; `violations` must stay empty."""
 
-    def __init__(self, world: World, log: Log, cluster: Cluster) -> None:
+    def __init__(self, world: World, log: Log, cluster: Cluster, violations_max: int) -> None:
         self.world = world
+        self._violations_max = violations_max
         self.violations: list[str] = []
         self._cluster = cluster
         self._seqs: dict[tuple[str, str], int] = {}
@@ -66,7 +66,7 @@ class Watch:
     @property
     def over(self) -> bool:
         """Whether it has seen enough."""
-        return len(self.violations) >= VIOLATIONS_MAX
+        return len(self.violations) >= self._violations_max
 
     def demand(self, holds: bool, words: str) -> None:  # noqa: FBT001 - reads as: demand that …
         if not holds:
@@ -176,5 +176,6 @@ class Watch:
     @property
     def settled(self) -> bool:
         """Whether every accepted task has ended, and the pools are empty."""
-        answered = all(self.answered[one] >= copies for one, copies in self.asked.items())
-        return answered and self.tasks.settled and self.yards.settled and self.ledger.settled
+        if not (self.tasks.settled and self.yards.settled and self.ledger.settled):
+            return False
+        return all(self.answered[one] >= copies for one, copies in self.asked.items())

@@ -42,6 +42,8 @@ class World:
         while self._waiting and self._waiting[0][0] <= until and not over():
             self.now, _, do = heappop(self._waiting)
             do()
+        if not over():
+            self.now = max(self.now, until)
 
     def chance(self, share: float) -> bool:
         return self.random.random() < share

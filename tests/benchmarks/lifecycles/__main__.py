@@ -28,7 +28,7 @@ from tests.benchmarks.lifecycles.load import LoadPlan, LoadReport, Sampled
 from tests.benchmarks.lifecycles.rival import procrastinate_jobs_per_second
 
 USERS, TENANTS = 1_000, 200
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.1
 _ROW_SECONDS_MAX = 30
 
 
@@ -171,7 +171,9 @@ class RowWaiter:
         return sorted(self._latencies)
 
     async def _poll(self) -> None:
-        connection = await asyncpg.connect(self._dsn)
+        connection = await asyncpg.connect(
+            self._dsn, server_settings={"plan_cache_mode": "force_generic_plan"}
+        )
         give_up = 0.0
         while True:
             if self._told_all.is_set():
@@ -181,8 +183,9 @@ class RowWaiter:
             waiting = list(self._due)
             if waiting:
                 rows = await connection.fetch(
-                    "SELECT t.task_id FROM tasks t JOIN unnest($1::int[], $2::text[])"
-                    " AS w(shard, task_id) ON t.shard = w.shard AND t.task_id = w.task_id"
+                    "SELECT t.task_id FROM unnest($1::int[], $2::text[]) AS w (shard, task_id)"
+                    " CROSS JOIN LATERAL (SELECT task_id, status FROM tasks"
+                    " WHERE tasks.shard = w.shard AND tasks.task_id = w.task_id OFFSET 0) AS t"
                     " WHERE t.status = 'SUCCEEDED'",
                     [shard_of(task_id) for task_id in waiting],
                     waiting,
