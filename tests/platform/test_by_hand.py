@@ -10,7 +10,9 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from api.problems import Door, status_of
 from cutlog.installation import ROOT
+from schema.refusals import Refusal
 from tests.platform.installed import Platform
 from tests.support.clips import samples
 
@@ -46,6 +48,15 @@ def blocks() -> list[Block]:
 def test_the_document_has_its_steps() -> None:
     assert len(blocks()) >= 20
     assert sum(len(block.expected) for block in blocks()) >= 30
+
+
+def test_every_code_of_the_table_has_the_status_that_it_names() -> None:
+    rows = re.findall(r"^\| (`.*`) \| (\d{3}) \|", DOCUMENT.read_text(), re.MULTILINE)
+    assert len(rows) >= 6
+    for codes, status in rows:
+        for code in re.findall(r"`(\w+)`", codes):
+            known = Door(code).status if code in set(Door) else status_of(Refusal(code))
+            assert known == int(status), code
 
 
 def test_every_step_of_the_document_works_as_it_stands(platform: Platform, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from uuid import uuid4
 
 import httpx
@@ -59,7 +60,7 @@ def test_without_kafka_nothing_is_half_done_and_work_goes_on_afterwards(
         # The same keys again: each is one task, whatever became of the first time.
         for key in keys:
             answer = eventually(
-                lambda key=key: ann.submit(key=key), lambda answer: answer.status_code == 202
+                partial(ann.submit, key=key), lambda found: found.status_code == 202
             )
             task_id = answer.json()["task_id"]
             assert ann.await_end(task_id)["status"] == "SUCCEEDED"
@@ -92,7 +93,7 @@ def test_without_postgres_work_goes_on_and_the_read_model_catches_up(platform: P
         assert datetime.fromisoformat(task["ended_at"]) < back_at
         heard = [event.data["seq"] for event in watcher.result()]
         assert heard == list(range(1, len(heard) + 1))
-        again = eventually(lambda: ann.submit(key=key), lambda answer: answer.status_code == 202)
+        again = eventually(partial(ann.submit, key=key), lambda found: found.status_code == 202)
         ann.await_end(again.json()["task_id"])
         assert ann.await_resolved()["day"]["used"] == 2
 

@@ -4,6 +4,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from uuid import uuid4
 
 import pytest
@@ -71,7 +72,8 @@ def test_the_same_key_is_the_same_task(platform: Platform) -> None:
 def test_the_same_key_asked_at_once_from_everywhere_is_one_task(platform: Platform) -> None:
     with platform.person() as ann, ThreadPoolExecutor(10) as pool:
         key = uuid4().hex
-        answers = list(pool.map(lambda _: ann.submitted(key=key), range(20)))
+        asked = [pool.submit(ann.submitted, key=key) for _ in range(20)]
+        answers = [one.result() for one in asked]
         assert len({answer["task_id"] for answer in answers}) == 1
         ann.await_end(answers[0]["task_id"])
         events = [event["event"] for event in ann.events(answers[0]["task_id"])]
@@ -189,13 +191,14 @@ def test_a_decision_that_is_late_is_pending_and_told_later(platform: Platform) -
                 platform.up.send(name, signal.SIGCONT)
             platform.restore()
         # Two submissions a day: one of the two was taken, the other refused, and both are told.
-        ends = [
-            eventually(
-                lambda path=f"/v1/tasks/{answer['task_id']}": ann.http.get(path).json(),
-                lambda found: found.get("status") in {"SUCCEEDED", "refused"},
+        ends: list[Json] = []
+        for answer in answers:
+            path = f"/v1/tasks/{answer['task_id']}"
+            found = eventually(
+                partial(ann.http.get, path),
+                lambda found: found.json().get("status") in {"SUCCEEDED", "refused"},
             )
-            for answer in answers
-        ]
+            ends.append(found.json())
         assert sorted(end["status"] for end in ends) == ["SUCCEEDED", "refused"]
         refusal = next(end["refusal"] for end in ends if end["status"] == "refused")
         assert (refusal["code"], refusal["status"]) == ("day_exhausted", 429)

@@ -3,8 +3,11 @@
 Nothing here touches a file: a bug is patched in for one simulation and taken out again.
 """
 
+# A bug goes where it hurts, private or not.
+# pyright: reportPrivateUsage=false
+
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -37,22 +40,25 @@ class Bug(NamedTuple):
     plant: Callable[[Patch], None]
 
 
-def _with_current_token(rule: Callable[..., Any]) -> Callable[..., Any]:
+def _at_any_token(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """The rule, as if the token that tells were the current one."""
+
     def taken(state: Any, command: Any, asked: Any) -> Any:  # noqa: ANN401
         course = getattr(state, "course", None)
-        if course is not None and course.token:
-            command = msgspec.structs.replace(command, token=course.token)
+        if course is not None and command.token < course.token:
+            course = msgspec.structs.replace(course, token=command.token)
+            state = msgspec.structs.replace(state, course=course)
         return rule(state, command, asked)
 
     return taken
 
 
 def _token_of_a_result(patch: Patch) -> None:
-    patch.setattr(attempts, "finish", _with_current_token(attempts.finish))
+    patch.setattr(attempts, "finish", _at_any_token(attempts.finish))
 
 
 def _token_of_a_failure(patch: Patch) -> None:
-    patch.setattr(losing, "fail", _with_current_token(losing.fail))
+    patch.setattr(losing, "fail", _at_any_token(losing.fail))
 
 
 def _release_forgotten(patch: Patch) -> None:
@@ -175,7 +181,10 @@ def _retry_not_counted(patch: Patch) -> None:
 
 
 def _duplicate_not_answered(patch: Patch) -> None:
-    patch.setattr(_quota_reserve, "_again", lambda *_: Decision())
+    def silence(*_: object) -> Decision[Any]:
+        return Decision()
+
+    patch.setattr(_quota_reserve, "_again", silence)
 
 
 def _positions_outside(patch: Patch) -> None:
@@ -246,7 +255,7 @@ BUGS: Final[dict[str, Bug]] = {
 
 
 @contextmanager
-def broken(name: str) -> Iterator[None]:
+def broken(name: str) -> Generator[None]:
     """The flow with this bug in it."""
     with pytest.MonkeyPatch.context() as patch:
         BUGS[name].plant(patch)

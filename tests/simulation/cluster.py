@@ -7,6 +7,7 @@ was, and whoever comes back has the changelog and nothing else.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from processors.engine import Batch, Effects, Record, Routes, Writer
@@ -110,7 +111,7 @@ class Cluster:
         for process in self.processes:
             process.start()
         for number in range(self.partitions):
-            self.world.after(number * 7, lambda number=number: self._tick(number))
+            self.world.after(number * 7, partial(self._tick, number))
 
     def writer(self, number: int) -> Writer | None:
         """The writer of a partition; None while its process is down."""
@@ -122,7 +123,7 @@ class Cluster:
 
     def pools(self, number: int) -> Any:  # noqa: ANN401 - commands.pools.PoolState
         """The pools of a partition, as its process has them in memory."""
-        return self._by_number[number].rules.pools._recovered.states[number]
+        return self._by_number[number].rules.pools._recovered.states[number]  # pyright: ignore[reportPrivateUsage]
 
     # --- faults ----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ and the messages are the product's own code.
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from gpu_runners.attempts import attempt_command_id, fail, finish, free_slot
@@ -186,7 +187,7 @@ class SimRunner:
         # Told again until it stands, so it may stand twice; a beat or a registration is not.
         told_again = not isinstance(command, c.BeatRunner | c.RegisterRunner)
         if told_again and self._world.chance(self._fleet.chaos.doubled):
-            self._world.after(self._world.between(1, 15_000), lambda: self._log.put(command))
+            self._world.after(self._world.between(1, 15_000), partial(self._log.put, command))
         if then is not None:
             then()
 
@@ -272,7 +273,7 @@ class SimRunner:
     # --- attempts --------------------------------------------------------------------------------
 
     def at_work(self, task: str, token: int) -> bool:
-        """Whether its process group works on this attempt right now, and somebody looks after it."""
+        """Whether its process group works on this attempt now, and somebody looks after it."""
         attempt = self.attempts.get((task, token))
         return self.alive and not self.paused and attempt is not None and attempt.live
 
@@ -303,13 +304,13 @@ class SimRunner:
     def _plan(self, attempt: Attempt) -> None:
         """What will become of it."""
         world = self._world
-        work_ms = world.between(100, 3_000) if world.chance(0.7) else world.between(3_000, 14_000)
+        work_ms = world.between(100, 3_000) if world.chance(0.55) else world.between(3_000, 14_000)
         for percent, share in ((10, 0.1), (30, 0.3), (60, 0.6), (90, 0.9)):
             if world.chance(0.5):
                 self._at(
                     attempt,
                     int(work_ms * share),
-                    lambda percent=percent: self._milestone(attempt, percent),
+                    partial(self._milestone, attempt, percent),
                 )
         fate = world.random.random() if not self._fleet.calm else 0.5
         parameters = attempt.dispatch.parameters
@@ -492,7 +493,7 @@ class Fleet:
         """Something happens to one of them; then, a while later, to another."""
         if self.calm:
             return
-        self.world.after(self.world.between(500, 9_000), self.hurt)
+        self.world.after(self.world.between(300, 6_000), self.hurt)
         runner = self.world.random.choice(self.runners)
         if not runner.alive:
             return

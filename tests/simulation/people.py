@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from schema import commands as c
@@ -27,6 +28,7 @@ from tests.simulation.cluster import Chaos
 from tests.simulation.watch import Watch
 from tests.simulation.world import Log, World
 
+_LATE_MS = 8_000
 _LANE_OF = {"free": Lane.P2, "pro": Lane.P1, "team": Lane.P0}
 
 
@@ -102,7 +104,8 @@ class People:
             reply_to=1,
         )
         self._ask(pause)
-        self._world.after(self._world.between(1_000, 40_000), lambda: self._ask(resume))
+        # Not before the last copy of the first: an order that is told late is a later order.
+        self._world.after(self._world.between(_LATE_MS, 40_000), lambda: self._ask(resume))
 
     # --- submissions -----------------------------------------------------------------------------
 
@@ -131,8 +134,8 @@ class People:
         if world.chance(0.03):  # the same key, another body
             other = self._submission(person, scene, task_id, "f2", materials)
             world.after(world.between(1, 5_000), lambda: self._ask(other, lane=lane))
-        if world.chance(0.18):
-            soon = world.between(1, 600) if world.chance(0.5) else world.between(1, 20_000)
+        if world.chance(0.2):
+            soon = world.between(20, 350) if world.chance(0.6) else world.between(1, 20_000)
             world.after(soon, lambda: self._cancel(person, task_id))
         if world.chance(0.25):
             at = world.between(2_000, 60_000)
@@ -208,7 +211,7 @@ class People:
                     reply_to=2,
                 )
                 at = self._world.between(100, 30_000)
-                self._world.after(at, lambda complete=complete: self._ask(complete))
+                self._world.after(at, partial(self._ask, complete))
         return found
 
     def _cancel(self, person: Person, task_id: TaskId) -> None:
@@ -279,7 +282,7 @@ class People:
         """Append it; who gets no answer in time asks again with the same words."""
         self._put(command, place, lane)
         while self._world.chance(self._chaos.doubled):
-            delay = self._world.between(0, 8_000)
+            delay = self._world.between(0, _LATE_MS)
             self._world.after(delay, lambda: self._put(command, place, lane))
 
     def _put(self, command: c.Command, place: Route | None, lane: Lane) -> None:

@@ -66,7 +66,7 @@ def policy(version: int, dice: Random) -> Policy:
         },
         retries=RetryPolicy(
             delays_ms=(1_000, 3_000),
-            loss_delay_ms=2_000,
+            loss_delay_ms=dice.choice([0, 300, 2_000]),
             losses_max=5,
             jitter=0.2,
             backstop_seconds=BACKSTOP_SECONDS,

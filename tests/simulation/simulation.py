@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 
 from processors.engine import EngineError
@@ -76,24 +77,29 @@ class Simulation:
         world.after(late, self.people.publish)
         for scene_pool in policy.SCENES.values():
             for number in range(world.between(1, 2)):
-                self.fleet.add(f"runner-{scene_pool}-{number}", scene_pool, world.between(1, 3))
+                self.fleet.add(f"runner-{scene_pool}-{number}", scene_pool, world.between(1, 4))
         span_ms = max(self.tasks, 20) * world.between(600, 1_600)
         world.after(late + 1_000, lambda: self.people.come(self.tasks, span_ms))
         world.after(world.between(2_000, 10_000), self.fleet.hurt)
         self._sometimes(span_ms)
         end = late + span_ms + 15_000
         world.run(end, lambda: self.watch.over)
-        if self.watch.over:
-            return
+        if not self.watch.over:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Nothing goes wrong any more: everything ends, and then all must add up."""
+        world = self.world
         self.chaos.calm()
         self.fleet.settle()
         ended_at = world.now
         until = max(ended_at, self._back_at) + _SETTLE_MS
-        while world.now < until and not self.watch.over and not self._still():
+        while world.now < until and not self._still():
             world.run(world.now + _SECOND_MS, lambda: self.watch.over)
+            if self.watch.over:
+                return
         self.notes.append(f"settled after {(world.now - ended_at) / 1000:.0f} s")
-        if not self.watch.over:
-            self.watch.close()
+        self.watch.close()
 
     def _sometimes(self, span_ms: int) -> None:
         """What happens once or a few times in a seed, if at all."""
@@ -111,7 +117,7 @@ class Simulation:
                     0.5,
                     span_ms,
                     "a process is away",
-                    lambda process=process, down_ms=down_ms: self.cluster.crash(process, down_ms),
+                    partial(self.cluster.crash, process, down_ms),
                 )
 
     def _maybe(self, share: float, span_ms: int, what: str, do: Callable[[], None]) -> None:

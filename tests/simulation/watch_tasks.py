@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tests.simulation.watch import Watch
 
 Json = dict[str, Any]
-_FROM = {
+_FROM: dict[str, set[str | None]] = {
     "task.created.v1": {None},
     "task.material_confirmed.v1": {"CREATED"},
     "task.queued.v1": {"CREATED", "QUEUED"},

@@ -1,4 +1,4 @@
-"""Book of the pools: used + free = slots, one lease an attempt, no lease taken from one who lives."""
+"""Book of the pools: used + free = slots, one lease an attempt, none taken from one who lives."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -12,7 +12,7 @@ from schema.commands import Command, SubmitTask
 from schema.routes import Route, Routed, route, route_submission
 from schema.words import Lane
 
-Do = Callable[[], None]
+Do = Callable[[], object]
 
 
 class World:
