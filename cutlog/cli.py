@@ -4,9 +4,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, Final, NoReturn
 
 import httpx
@@ -88,8 +89,13 @@ def up(
     _refuse_second(installation)
     running = Up(installation, lambda line: console.print(f"  {line}"))
     ending = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        ending.set()
+
     for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: ending.set())
+        signal.signal(name, end)
     _write_identity(installation)
     try:
         running.start(ending)
@@ -335,7 +341,9 @@ def bench(
 
 
 @contextmanager
-def _client(directory: Path, sub: str, tenant: str, tier: str, scope: str = "") -> Iterator[Client]:
+def _client(
+    directory: Path, sub: str, tenant: str, tier: str, scope: str = ""
+) -> Generator[Client]:
     installation = Installation(directory)
     port = installation.ports().get("api")
     if port is None:
@@ -346,7 +354,7 @@ def _client(directory: Path, sub: str, tenant: str, tier: str, scope: str = "") 
 
 
 @contextmanager
-def _operator(directory: Path) -> Iterator[Client]:
+def _operator(directory: Path) -> Generator[Client]:
     with _client(directory, "operator", "", "pro", "operate") as client:
         yield client
 

@@ -16,6 +16,7 @@ import hashlib
 import mimetypes
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 from uuid import uuid4
@@ -194,7 +195,7 @@ class Client:
             try:
                 timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=_WATCH_SILENCE_SECONDS)
                 with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
-                    if answer.status_code == httpx.codes.NO_CONTENT:
+                    if answer.status_code == HTTPStatus.NO_CONTENT:
                         return
                     if answer.is_error:
                         answer.read()
@@ -208,7 +209,7 @@ class Client:
                 time.sleep(_RECONNECT_SECONDS[failures])
                 failures += 1
             except Refused as refused:
-                if refused.status < httpx.codes.INTERNAL_SERVER_ERROR:
+                if refused.status < HTTPStatus.INTERNAL_SERVER_ERROR:
                     raise
                 if failures >= len(_RECONNECT_SECONDS):
                     raise

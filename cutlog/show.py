@@ -1,6 +1,6 @@
 """How tasks, events and amounts are shown to people: progress bars, timelines, tables."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
@@ -24,7 +24,7 @@ _PROGRESS: Final = "progress"
 
 
 @contextmanager
-def upload_bar(name: str, size: int) -> Iterator[Any]:
+def upload_bar(name: str, size: int) -> Generator[Callable[[int], None]]:
     """A bar of bytes; hands out a function that is told how many more were sent."""
     with Progress(
         TextColumn("[bold]{task.description}"),
@@ -34,7 +34,11 @@ def upload_bar(name: str, size: int) -> Iterator[Any]:
         console=console,
     ) as progress:
         bar = progress.add_task(f"upload {name}", total=size)
-        yield lambda count: progress.update(bar, advance=count)
+
+        def tell(count: int) -> None:
+            progress.update(bar, advance=count)
+
+        yield tell
 
 
 def follow(events: Iterable[StreamEvent]) -> list[StreamEvent]:

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Final
 
 import httpx
@@ -89,7 +90,7 @@ class _Keeper:
             answer = httpx.get(f"{self.service.url}/readyz", timeout=2)
         except httpx.HTTPError as error:
             return f"it does not answer ({type(error).__name__})"
-        return None if answer.status_code == httpx.codes.OK else answer.text[:300]
+        return None if answer.status_code == HTTPStatus.OK else answer.text[:300]
 
     def tail(self, size: int = 3000) -> str:
         return self.log.read_text(errors="replace")[-size:] if self.log.exists() else ""
@@ -185,7 +186,8 @@ class Up:
             for keeper in some:
                 keeper.ask_to_stop()
             with ThreadPoolExecutor(max(1, len(some))) as pool:
-                list(pool.map(lambda keeper: keeper.await_stop(_STOP_SECONDS), some))
+                for stopping in [pool.submit(k.await_stop, _STOP_SECONDS) for k in some]:
+                    stopping.result()
         self._keepers.clear()
         if stack:
             self.installation.stack.stop()
@@ -219,7 +221,7 @@ class Up:
 @contextmanager
 def running(
     installation: Installation, tell: Callable[[str], None] = lambda _: None
-) -> Iterator[Up]:
+) -> Generator[Up]:
     """An installation that is up inside the block and gone after it."""
     up = Up(installation, tell)
     up.start()

@@ -112,10 +112,9 @@ class CutlogRules:
         """Write the record whole to the dead letters; whoever waits for an answer gets INTERNAL."""
         if record.topic == Topic.POOL_COMMANDS:
             self.pools.undo(step.partition)
-        log.error(
+        log.error(  # the engine logs the error itself
             "a command is poison",
             extra=facts(topic=record.topic, partition=record.partition, offset=record.offset),
-            exc_info=error,
         )
         command = _decoded(record)
         key = self.key_of(record)

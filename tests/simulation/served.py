@@ -1,7 +1,8 @@
 """How long a partition was served, counted anew from its ticks: what a deadline may rest on.
 
-A second opinion on the engine's stall: a gap between two ticks counts nothing if it is longer than
-5 s, whether the broker's clock jumped or nobody was there.
+A second opinion on the engine's stall: a long gap between two ticks counts nothing, whether the
+broker's clock jumped or nobody was there. The engine sees a tick at the time of the commands around
+it, so that one that waited through a gap splits it: up to 5 s on each side may count.
 """
 
 from bisect import bisect_right
@@ -10,6 +11,11 @@ from processors.engine import Record
 from processors.engine.records import TICK_KEY
 
 _GAP_MS = 5_000
+
+
+def _counted(gap: int) -> int:
+    """At most so much of a gap between two ticks counts as served."""
+    return gap if gap <= 2 * _GAP_MS else _GAP_MS
 
 
 class Served:
@@ -28,7 +34,7 @@ class Served:
             return
         gap = record.timestamp - self._at[-1]
         self._at.append(record.timestamp)
-        self._total.append(self._total[-1] + (gap if gap <= _GAP_MS else 0))
+        self._total.append(self._total[-1] + _counted(gap))
 
     def between(self, begin: int, end: int) -> int:
         """At most so much of the log time from `begin` to `end` was served."""

@@ -236,8 +236,10 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _busy() -> float:
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
+    times: dict[str, float] = psutil.cpu_times()._asdict()
+    return sum(times.values()) - sum(
+        times.get(name, 0.0) for name in ("idle", "iowait", "guest", "guest_nice")
+    )
 
 
 def _quantile(values: list[float], share: float) -> float:
