@@ -37,6 +37,7 @@ up: setup  ## start everything and stay: Kafka, Postgres, Valkey, S3 and the fou
 
 down: $(RUN_STAMP)  ## end what `make up` started
 	@$(PY) -m cutlog down
+	@test ! -d .cutlog/demo || $(PY) -m cutlog down -d .cutlog/demo
 
 status: $(RUN_STAMP)  ## what runs, and how far behind it is
 	@$(PY) -m cutlog status
@@ -66,7 +67,7 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
 
 clean:  ## delete the environment, the caches and the local stack's data
-	@test ! -x $(PY) || test ! -d .cutlog || $(PY) -m cutlog down || true
+	@test ! -x $(PY) || test ! -d .cutlog || $(MAKE) --no-print-directory down || true
 	@rm -rf $(VENV) .cache .cutlog .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 # -------------------------------------------------------------------------- the environment

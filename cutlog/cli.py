@@ -1,5 +1,6 @@
 """The commands that a person types. Each is short: the work is done in the modules beside."""
 
+import fcntl
 import os
 import signal
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Final, NoReturn
+from typing import IO, Annotated, Any, Final, NoReturn
 
 import httpx
 import msgspec
@@ -17,7 +18,14 @@ from rich.table import Table
 
 from cutlog import show, status
 from cutlog.client import Answer, Client, Refused
-from cutlog.installation import DEFAULT_DIRECTORY, LOCAL_POLICY, Installation, Plan, RunnerPlan
+from cutlog.installation import (
+    DEFAULT_DIRECTORY,
+    LOCAL_POLICY,
+    Installation,
+    NotInstalledError,
+    Plan,
+    RunnerPlan,
+)
 from cutlog.stack import processes
 from cutlog.stack.part import PartError
 from cutlog.stack.processes import Identity
@@ -58,7 +66,11 @@ def main() -> None:
         _fail(f"refused: {refused}")
     except httpx.ConnectError:
         _fail("the api does not answer: is it up? (`python -m cutlog up`)")
-    except (PartError, UpError, SettingsError) as error:
+    except httpx.HTTPError as error:
+        _fail(f"the api or the object store did not answer as it should: {error!r}")
+    except msgspec.DecodeError as error:
+        _fail(f"that is not the JSON that is wanted: {error}")
+    except (PartError, UpError, SettingsError, NotInstalledError, OSError) as error:
         _fail(str(error))
 
 
@@ -85,8 +97,9 @@ def up(
     """Start everything and keep it running until Ctrl-C (or `down` from elsewhere)."""
     plan = Plan(processors=processors, runners=_runners(runner), policy=policy)
     installation = Installation(directory, plan=plan, api_port=port or None)
+    installation.directory.mkdir(parents=True, exist_ok=True)
+    lock = _only_one(installation)
     installation.prepare()
-    _refuse_second(installation)
     running = Up(installation, lambda line: console.print(f"  {line}"))
     ending = threading.Event()
 
@@ -106,6 +119,7 @@ def up(
         console.print("stopping…")
         running.stop()
         _identity_path(installation).unlink(missing_ok=True)
+        lock.close()
 
 
 @app.command()
@@ -321,6 +335,8 @@ def demo(
     """Start everything, make a film of a real clip, show what happened, stop."""
     from cutlog.demo import run  # noqa: PLC0415 - numpy is only needed here
 
+    _end_in_good_order()
+
     raise typer.Exit(run(directory, clip, target_seconds))
 
 
@@ -333,6 +349,8 @@ def bench(
 ) -> None:
     """Measure; the last line is JSON. Options go to the benchmark (`--help` after its name)."""
     from cutlog.bench import run  # noqa: PLC0415 - not a part of running the product
+
+    _end_in_good_order()
 
     raise typer.Exit(run(name, context.args))
 
@@ -357,6 +375,17 @@ def _client(
 def _operator(directory: Path) -> Generator[Client]:
     with _client(directory, "operator", "", "pro", "operate") as client:
         yield client
+
+
+def _end_in_good_order() -> None:
+    """A request to end unwinds what was begun, so that nothing is left running."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise SystemExit(128 + number)
+
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, end)
 
 
 def _tell_answer(answer: Answer) -> None:
@@ -407,10 +436,17 @@ def _supervisor(installation: Installation) -> Identity | None:
     return identity if processes.is_alive(identity) else None
 
 
-def _refuse_second(installation: Installation) -> None:
-    supervisor = _supervisor(installation)
-    if supervisor is not None:
-        raise UpError(f"already up (pid {supervisor.pid}); `python -m cutlog down` ends it")
+def _only_one(installation: Installation) -> IO[str]:
+    """Hold the installation's lock as long as the file is open; raises UpError for a second."""
+    lock = (installation.directory / "up.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        supervisor = _supervisor(installation)
+        who = f" (pid {supervisor.pid})" if supervisor else ""
+        raise UpError(f"already up{who}; `python -m cutlog down` ends it") from None
+    return lock
 
 
 def _tell_how(installation: Installation, url: str) -> None:

@@ -27,6 +27,10 @@ TOKEN_SECONDS: Final = 12 * 3600
 _ALGORITHM: Final = "EdDSA"
 
 
+class NotInstalledError(Exception):
+    """There is no installation in this folder yet."""
+
+
 class RunnerPlan(NamedTuple):
     """One runner process: its pool and how many slots its card is cut into."""
 
@@ -61,6 +65,13 @@ class Service(NamedTuple):
         return f"http://{HOST}:{self.port}"
 
 
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the plan that was started last: what `status` must know to ask every process."""
+
+    processors: int
+    runners: tuple[RunnerPlan, ...]
+
+
 class _Secrets(msgspec.Struct, frozen=True, kw_only=True):
     pseudonym_secret: str
     consistency_secret: str
@@ -78,9 +89,17 @@ class Installation:
         die_with_parent: bool = False,
     ) -> None:
         self.directory = directory.resolve()
-        self.plan = plan or Plan()
+        self.plan = plan or self._plan_of_the_last_start()
         self.stack = LocalStack(self.directory / "stack", die_with_parent=die_with_parent)
         self._api_port = api_port
+        self.die_with_parent = die_with_parent
+
+    def _plan_of_the_last_start(self) -> Plan:
+        path = self.directory / "plan.json"
+        if not path.exists():
+            return Plan()
+        kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+        return Plan(processors=kept.processors, runners=kept.runners)
 
     @property
     def logs(self) -> Path:
@@ -90,6 +109,8 @@ class Installation:
         """Make what a first start needs: folders, secrets, keys. Later calls change nothing."""
         for name in ("logs", "keys", "work"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
+        kept = _Kept(processors=self.plan.processors, runners=self.plan.runners)
+        (self.directory / "plan.json").write_bytes(msgspec.json.encode(kept))
         path = self.directory / "secrets.json"
         if not path.exists():
             made = _Secrets(
@@ -181,6 +202,10 @@ class Installation:
         seconds: int = TOKEN_SECONDS,
     ) -> str:
         """A bearer token of the development keys, for people and tests on this machine."""
+        if not self._private_key_path.exists():
+            raise NotInstalledError(
+                f"nothing was ever started in {self.directory}: `python -m cutlog up` first"
+            )
         now = int(time.time())
         claims = {
             "iss": "cutlog",

@@ -21,6 +21,7 @@ import httpx
 from cutlog.installation import ROOT, Installation, Service
 from cutlog.stack import processes
 from cutlog.stack.processes import Identity
+from cutlog.stack.watcher import watch_over
 
 _BACKOFF_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 _STABLE_SECONDS: Final = 20
@@ -135,6 +136,7 @@ class Up:
         self.installation = installation
         self._tell = tell
         self._keepers: dict[str, _Keeper] = {}
+        self._watcher: subprocess.Popen[bytes] | None = None
 
     def start(self, ending: threading.Event | None = None) -> None:
         """Bring everything up; raises UpError or PartError, and leaves nothing running then.
@@ -144,6 +146,8 @@ class Up:
         installation = self.installation
         installation.prepare()
         end_leftovers(installation)
+        if installation.die_with_parent:
+            self._watcher = watch_over(installation.directory)
         try:
             took = installation.stack.start()
             parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items())
@@ -189,6 +193,9 @@ class Up:
                 for stopping in [pool.submit(k.await_stop, _STOP_SECONDS) for k in some]:
                     stopping.result()
         self._keepers.clear()
+        if self._watcher is not None:
+            self._watcher.communicate(b"ended", timeout=_STOP_SECONDS)
+            self._watcher = None
         if stack:
             self.installation.stack.stop()
 

@@ -9,7 +9,6 @@ same data and the same ports.
 import fcntl
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Generator, Mapping
@@ -28,6 +27,7 @@ from cutlog.stack.part import HOST, Part, PartError, Place
 from cutlog.stack.postgres import DATABASE, USER, Postgres
 from cutlog.stack.processes import Identity
 from cutlog.stack.valkey import Valkey
+from cutlog.stack.watcher import watch_over
 
 PartName = Literal["kafka", "postgres", "valkey", "s3"]
 PART_NAMES: tuple[PartName, ...] = ("kafka", "postgres", "valkey", "s3")
@@ -267,12 +267,7 @@ class LocalStack:
 
     def _watch(self) -> None:
         if self._die_with_parent and self._watcher is None:
-            self._watcher = subprocess.Popen(
-                [sys.executable, "-m", "cutlog.stack.watcher", str(self.directory)],
-                cwd=Path(__file__).parents[2],
-                stdin=subprocess.PIPE,
-                start_new_session=True,
-            )
+            self._watcher = watch_over(self.directory)
 
     def _unwatch(self) -> None:
         if self._watcher is not None:
