@@ -2,12 +2,18 @@
 
 Nobody's word counts but the store's: on completion the object is read and its size and sha256 go
 to the decider, which holds them against what was declared.
+
+Nor may the object change after that: what is read is a copy out of the caller's reach, and that
+copy becomes the material.
 """
 
 import asyncio
+import contextlib
 import re
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
+from uuid import uuid4
 
 from fastapi import APIRouter, Path, Response
 
@@ -19,7 +25,7 @@ from api.reads import Row
 from api.wiring import Caller, NoBody, PartsHere, answer, problems
 from schema.commands import CompleteMaterial, RegisterMaterial
 from schema.ids import TASK_ID_LENGTH, MaterialId, command_id_of, material_id_of, shard_of
-from schema.objects import material_key
+from schema.objects import checked_key, material_key, upload_key
 from schema.refusals import Refusal
 from schema.replies import Accepted, Refused
 from schema.routes import route
@@ -28,6 +34,8 @@ from schema.wires.objects import ObjectMissingError, ObjectStoreUnavailableError
 READS_MAX = 2
 """Objects that are read for their digest at once: each takes a core."""
 _READY = "READY"
+_DECLARED_SECONDS = 1.0
+_DECLARED_POLL_SECONDS = 0.02
 _ID = re.compile(rf"[0-9a-z]{{{TASK_ID_LENGTH - 6}}}[0-9]{{6}}")
 _reading = asyncio.Semaphore(READS_MAX)
 
@@ -85,6 +93,8 @@ async def complete_material(
         reply_to=parts.asker.reply_partition,
     )
     reply = await _ask(parts, command)
+    if reply:
+        await _forget(parts, upload_key(claims.user_id, own))
     known = _view(parts, claims, row) if row is not None else {}
     status = reply.status if reply else "pending"
     seq = reply.seq if reply else 0
@@ -153,7 +163,7 @@ async def _upload(
     until = datetime.now(UTC) + timedelta(seconds=seconds)
     try:
         url = await parts.objects.presigned_put(
-            material_key(claims.user_id, material_id),
+            upload_key(claims.user_id, material_id),
             content_type=body.content_type,
             size=body.size,
             seconds=seconds,
@@ -167,21 +177,70 @@ async def _upload(
 async def _stored(
     parts: Parts, claims: Claims, material_id: MaterialId, row: Row | None
 ) -> StoredObject:
-    """What the store has, with its true digest; raises Problem (404, 409, 503)."""
-    key = material_key(claims.user_id, material_id)
+    """What the store has, with its true digest; raises Problem (404, 409, 503).
+
+    An upload is a material once its declared bytes stand under the material's own name. Whatever
+    breaks off here, the upload is still there and the next one to complete it does it again.
+    """
+    kept_key = material_key(claims.user_id, material_id)
     try:
-        found = await parts.objects.head(key)
-        if found is None:
+        # In this order: whoever deletes the upload has made the material before.
+        upload = await parts.objects.head(upload_key(claims.user_id, material_id))
+        kept = await parts.objects.head(kept_key)
+        if kept is not None:
+            return kept
+        if upload is None:
             raise _not_stored(row)
-        if row is not None and row["size"] != found.size:
-            return found._replace(sha256="")  # refused in any case: no need to read it
-        async with _reading:
-            size, sha256 = await parts.objects.digest(key)
-    except ObjectMissingError:
-        raise _not_stored(row) from None
+        declared = row or await _declared(parts, claims, material_id)
+        if declared["size"] != upload.size:
+            return upload._replace(sha256="")  # refused in any case: no need to read it
+        try:
+            return await _checked(parts, claims, material_id, upload, declared)
+        except ObjectMissingError:  # somebody else completed it meanwhile
+            kept = await parts.objects.head(kept_key)
+            if kept is None:
+                raise _not_stored(row) from None
+            return kept
     except ObjectStoreUnavailableError as error:
         raise at_the_door(Door.STORE_AWAY) from error
-    return found._replace(size=size, sha256=sha256)
+
+
+async def _declared(parts: Parts, claims: Claims, material_id: MaterialId) -> Row:
+    """The row of an upload whose registration the read model is about to hear of."""
+    until = time.monotonic() + _DECLARED_SECONDS
+    while time.monotonic() < until:
+        row = await own_material(parts, claims, material_id)
+        if row is not None:
+            return row
+        await asyncio.sleep(_DECLARED_POLL_SECONDS)
+    raise at_the_door(Door.READ_MODEL_AWAY)
+
+
+async def _checked(
+    parts: Parts, claims: Claims, material_id: MaterialId, upload: StoredObject, declared: Row
+) -> StoredObject:
+    """Read a copy that no caller can write to, and keep that copy if it is what was declared.
+
+    The upload itself may be exchanged while it is read and after: its address is good for a while.
+    """
+    objects, kind = parts.objects, declared["content_type"]
+    checked_name = checked_key(claims.user_id, material_id, uuid4().hex)
+    try:
+        await objects.copy(upload.key, checked_name, content_type=kind)
+        async with _reading:
+            size, sha256 = await objects.digest(checked_name)
+        if sha256 != declared["sha256"]:
+            return upload._replace(size=size, sha256=sha256)
+        kept_key = material_key(claims.user_id, material_id)
+        return await objects.copy(checked_name, kept_key, content_type=kind, sha256=sha256)
+    finally:
+        await _forget(parts, checked_name)
+
+
+async def _forget(parts: Parts, key: str) -> None:
+    """Delete what nobody needs; what stays is litter that a rule of the bucket sweeps."""
+    with contextlib.suppress(ObjectMissingError, ObjectStoreUnavailableError):
+        await parts.objects.delete(key)
 
 
 def _not_stored(row: Row | None) -> Problem:

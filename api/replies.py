@@ -226,7 +226,10 @@ class AnswerReader:
             self._positions = dict(reader.positions)
             self.open = True
             while True:
-                for batch in await reader.read(_READ_SECONDS):
+                batches = await reader.read(_READ_SECONDS)
+                if not batches:
+                    await reader.ends()  # a log that is gone says so only when it is asked
+                for batch in batches:
                     for record in batch.records:
                         if record.value is not None:
                             self._take(record.value)

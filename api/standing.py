@@ -42,6 +42,7 @@ class Standing:
         self._policy: Policy | None = None
         self._behind_seconds = 0.0
         self._read_at = float("-inf")
+        self._well = False
         self.epoch: str | None = None
         """Which incarnation of the log the read model tells of: the first part of an event's id."""
 
@@ -65,7 +66,7 @@ class Standing:
             self.check_fresh()
         except Problem as problem:
             return problem.detail or problem.title
-        return None
+        return None if self._well else Door.READ_MODEL_AWAY.headline
 
     async def refresh(self) -> None:
         """Read it all; raises Problem when the read model is away."""
@@ -79,16 +80,18 @@ class Standing:
         self._measures.read_model_behind_seconds.set(self._behind_seconds)
         self._pools.take(await self._reads.pools())
         self._read_at = self._clock()
+        self._well = True
 
     async def run(self) -> None:
         """Refresh for ever."""
-        well = True
+        told = False
         while True:
             try:
                 await self.refresh()
-                well = True
+                told = False
             except Problem as problem:
-                if well:
+                if not told:
                     _log.warning("read model away", extra=facts(error=str(problem.__cause__)))
-                well = False
+                told = True
+                self._well = False
             await asyncio.sleep(REFRESH_SECONDS)

@@ -32,6 +32,7 @@ console: Final = show.console
 def run(directory: Path, clip: Path | None, target_seconds: float) -> int:
     """Run the demo; 0 when everything was as it should be."""
     began = time.monotonic()
+    key = f"demo-{time.time_ns()}"
     source, planted = _source(directory, clip)
     plan = Plan(runners=(RunnerPlan("A", 1), RunnerPlan("R", 4)))
     installation = Installation(directory, plan=plan, die_with_parent=True)
@@ -40,8 +41,10 @@ def run(directory: Path, clip: Path | None, target_seconds: float) -> int:
         console.print(f"  ready after {time.monotonic() - began:.1f} s, api at {up.api_url}")
         token = installation.token(_SUB, tenant=_TENANT, tier=_TIER)
         with Client(up.api_url, token) as client:
-            film_ok = _film(client, source, planted, target_seconds, directory / "films")
-            again_ok = _same_key(client, source, target_seconds)
+            film_ok = _film(
+                client, source, planted, target_seconds, directory / "films", key
+            )
+            again_ok = _same_key(client, source, target_seconds, key)
         over_ok = _over_quota(installation, up.api_url)
         console.print(Rule("Stopping"))
     console.print(f"all of it took {time.monotonic() - began:.1f} s")
@@ -69,6 +72,7 @@ def _film(
     planted: list[tuple[float, float]],
     target_seconds: float,
     films: Path,
+    key: str,
 ) -> bool:
     """Upload, submit, follow, fetch, check; whether the film is right."""
     console.print(Rule("Quota before"))
@@ -82,7 +86,7 @@ def _film(
         materials=[material],
         parameters={"target_seconds": target_seconds},
         title="The demo's film",
-        key=_key(source, target_seconds),
+        key=key,
     )
     console.print(
         f"task [bold]{answer.task_id}[/] {answer.status}, answered in "
@@ -152,7 +156,7 @@ def _check(
     return report.index_first
 
 
-def _same_key(client: Client, source: Path, target_seconds: float) -> bool:
+def _same_key(client: Client, source: Path, target_seconds: float, key: str) -> bool:
     """A second submit with the same key is the same task, and costs nothing."""
     console.print(Rule("The same key again"))
     material = client.upload(source)
@@ -162,13 +166,13 @@ def _same_key(client: Client, source: Path, target_seconds: float) -> bool:
         materials=[material],
         parameters={"target_seconds": target_seconds},
         title="The demo's film",
-        key=_key(source, target_seconds),
+        key=key,
     )
     first, second = body(), body()
     same = first.task_id == second.task_id and _ledger(client) == before
     console.print(f"  same task: {second.task_id}, status {second.status}, nothing reserved anew")
     try:
-        client.submit("rehearsal", key=_key(source, target_seconds))
+        client.submit("rehearsal", key=key)
     except Refused as refused:
         console.print(f"  same key, other content: {refused.status} {refused.code}")
         return same
@@ -200,7 +204,3 @@ def _over_quota(installation: Installation, url: str) -> bool:
             console.print(f"  submit {number}: accepted")
     return False
 
-
-def _key(source: Path, target_seconds: float) -> str:
-    """One key for each clip and demo: what was asked for already is answered, not made twice."""
-    return f"demo-{source.stat().st_mtime_ns}-{source.stat().st_size}-{target_seconds:g}"

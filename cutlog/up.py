@@ -21,7 +21,6 @@ import httpx
 from cutlog.installation import ROOT, Installation, Service
 from cutlog.stack import processes
 from cutlog.stack.processes import Identity
-from cutlog.stack.watcher import watch_over
 
 _BACKOFF_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 _STABLE_SECONDS: Final = 20
@@ -147,7 +146,7 @@ class Up:
         installation.prepare()
         end_leftovers(installation)
         if installation.die_with_parent:
-            self._watcher = watch_over(installation.directory)
+            self._watcher = processes.watch_over(installation.directory)
         try:
             took = installation.stack.start()
             parts = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in took.items())

@@ -45,20 +45,28 @@ class DueIndex(Generic[Row]):
         self._deadlines[partition] = {}
         self._heaps[partition] = []
 
-    def due(self, partition: int, served_ms: int, limit: int) -> Iterator[bytes]:
+    def due(
+        self,
+        partition: int,
+        served_ms: int,
+        limit: int,
+        waits: Callable[[bytes], bool] = lambda _: False,
+    ) -> Iterator[bytes]:
         """At most `limit` keys whose deadline has come, earliest first. Moves nothing.
 
         What a tick does with a row moves its deadline, through the table, once it is accepted.
+        Keys that wait (they are quarantined) are left out and keep nobody from being found.
         """
         heap, deadlines = self._heaps[partition], self._deadlines[partition]
         while heap and deadlines.get(heap[0][1]) != heap[0][0]:
             heappop(heap)
         found: list[tuple[int, bytes]] = []
+        passed: list[tuple[int, bytes]] = []
         while heap and heap[0][0] <= served_ms and len(found) < limit:
             due, key = heappop(heap)
             if deadlines.get(key) == due:
-                found.append((due, key))
-        for entry in found:
+                (passed if waits(key) else found).append((due, key))
+        for entry in (*found, *passed):
             heappush(heap, entry)
         return iter(dict.fromkeys(key for _, key in found))
 

@@ -5,11 +5,15 @@ table. A command changes it at once; what it changed is copied into the step, an
 command turns out to be poison.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from commands import pools
-from commands.decider import Decision
+from commands.decider import Decision, TimerDue
 from processors.clock import now_of
 from processors.engine import Record, Step
 from processors.outbox import Outbox
+from processors.poison import guarded
 from processors.quotas import tick_id
 from processors.tables import Tables
 from schema.codec import POOL_COMMANDS
@@ -70,13 +74,35 @@ class Pools:
         self._write(step, state, decision, getattr(command, "reply_to", None))
 
     def tick(self, step: Step, limit: int) -> bool:
-        """Accept times, leases and TTLs that are due; whether more are."""
+        """Accept times, leases and TTLs that are due, then free slots; whether more are."""
         state = self._begin(step)
-        ticked = pools.on_tick(
-            state, tick_id(step, b"pools"), now_of(step, Topic.POOL_COMMANDS), limit
+        now = now_of(step, Topic.POOL_COMMANDS)
+        state.hold(pools.rows_behind(state, step.failed()))
+        for _ in range(limit):
+            key = state.due(now.served_ms)
+            if key is None:
+                break
+            timer = TimerDue(tick_id(step, key.encode()), key)
+            held = len(step.failures)
+            self._guarded(step, pools.waits_behind(key), partial(pools.fire, state, timer, now))
+            if len(step.failures) > held:
+                state.hold(pools.rows_behind(state, step.failed()))
+        settled = partial(pools.settle, state, tick_id(step, b"pools"), now)
+        self._guarded(step, None, settled)
+        return state.has_more(now.served_ms)
+
+    def _guarded(
+        self, step: Step, key: str | None, work: Callable[[], Decision[PoolEvent]]
+    ) -> None:
+        """One timer: what it changes in the pools stays, or is undone with what it wrote."""
+        state = self._begin(step)
+        guarded(
+            step,
+            self._outbox,
+            key,
+            lambda: self._write(step, state, work(), None),
+            undo=state.rollback,
         )
-        self._write(step, state, ticked.decision, None)
-        return ticked.more
 
     def undo(self, partition: int) -> None:
         """The last command was poison: as if it had never been."""

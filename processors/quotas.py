@@ -1,11 +1,14 @@
 """Quota commands and submissions in, quota events out: the single writer of every account."""
 
+from functools import partial
+
 from commands import quotas
 from commands.decider import TimerDue
 from processors.clock import now_of
 from processors.due import DueIndex
 from processors.engine import Record, Step
 from processors.outbox import Outbox
+from processors.poison import guarded
 from processors.step_rows import StepRows
 from processors.tables import Tables
 from schema.codec import QUOTA_COMMANDS
@@ -47,13 +50,23 @@ class Quotas:
 
     def tick(self, step: Step, limit: int) -> bool:
         """Forget rows whose time has passed; whether more are due."""
+
+        def waits(key: bytes) -> bool:
+            return step.waits(b"quota-row/" + key)
+
         now = now_of(step, Topic.TASK_COMMANDS)
-        rows = StepRows(step, self._table)
         count = 0
-        for key in self._due.due(step.partition, now.served_ms, limit):
+        for key in self._due.due(step.partition, now.served_ms, limit, waits):
             count += 1
-            quotas.on_due(rows, TimerDue(tick_id(step, key), key.decode()), now)
+            # No command has this key: nothing but the forgetting of the row waits behind it.
+            guarded(
+                step, self._outbox, f"quota-row/{key.decode()}", partial(self._fire, step, key)
+            )
         return count == limit
+
+    def _fire(self, step: Step, key: bytes) -> None:
+        timer = TimerDue(tick_id(step, key), key.decode())
+        quotas.on_due(StepRows(step, self._table), timer, now_of(step, Topic.TASK_COMMANDS))
 
     def policy(self, step: Step) -> Policy | None:
         """What the partition goes by now."""

@@ -10,15 +10,16 @@ from processors.engine import Record, Source, Step
 from processors.engine import UnknownVersionError as EngineUnknownVersionError
 from processors.materials import Materials
 from processors.outbox import Outbox
+from processors.poison import letter
 from processors.pools import Pools
 from processors.quotas import Quotas
 from processors.tables import Tables
 from processors.tasks import Tasks
 from schema.codec import CODECS, UnknownVersionError, UnreadableMessageError, encode
-from schema.commands import Command, ReleaseKey, RequeueTask, SubmitTask
+from schema.commands import Command, ReleaseKey, RequeueTask, StartAttempt, SubmitTask
 from schema.ids import CommandId
 from schema.refusals import Refusal
-from schema.replies import DeadLetter, Refused
+from schema.replies import Refused
 from schema.topics import Topic
 from schema.wires.telemetry import facts
 
@@ -28,7 +29,6 @@ RULES_VERSION = 1
 """Goes to the journal; raised when the same commands would lead to other events."""
 
 TICK_TIMERS_MAX = 500
-_CAUSE_CHARACTERS_MAX = 500
 
 SOURCES = (
     Source(Topic.TASK_COMMANDS, 0, ticked=True),
@@ -118,30 +118,26 @@ class CutlogRules:
         )
         command = _decoded(record)
         key = self.key_of(record)
-        at = instant(step.now)
-        letter = DeadLetter(
-            letter_id=f"{record.topic}/{record.partition}/{record.offset}",
-            at=at,
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            key=record.key,
-            value=record.value,
-            cause=f"{type(error).__name__}: {error}"[:_CAUSE_CHARACTERS_MAX],
-            quarantined_key="" if key is None else key.decode(),
-        )
-        self.outbox.order(step, letter)
+        self.outbox.order(step, letter(step, error, None if key is None else key.decode()))
+        if isinstance(command, StartAttempt):
+            self.tasks.refuse(step, command)
         reply_to = getattr(command, "reply_to", None)
         if command is not None and reply_to is not None:
             command_id = _asked_by(command)
             reply = Refused(
                 command_id=command_id,
                 key=_asked_about(command),
-                at=at,
+                at=instant(step.now),
                 reason=Refusal.INTERNAL,
                 detail="The command could not be worked on; operators have it.",
             )
             self.outbox.reply(step, command_id, encode(reply), reply_to)
+
+    def parked(self, step: Step, record: Record) -> None:
+        """A quarantined task answers no proposal; its slot must not wait with it."""
+        command = _decoded(record) if record.topic == Topic.TASK_COMMANDS else None
+        if isinstance(command, StartAttempt):
+            self.tasks.refuse(step, command)
 
     def released(self, record: Record) -> bytes | None:
         """The key that a ReleaseKey names."""

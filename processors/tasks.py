@@ -1,5 +1,7 @@
 """Task commands in, task events out: the single writer of every task."""
 
+from functools import partial
+
 from commands import tasks
 from commands.decider import TimerDue
 from processors.clock import now_of
@@ -7,11 +9,15 @@ from processors.due import DueIndex
 from processors.engine import Record, Step
 from processors.outbox import Outbox
 from processors.quotas import Quotas, tick_id
+from processors.poison import guarded
 from processors.step_rows import StepRows
 from processors.tables import Tables
 from schema.codec import TASK_COMMANDS
-from schema.commands import ReleaseKey, TaskCommand
+from schema.commands import RefuseAttempt, ReleaseKey, StartAttempt, TaskCommand
+from schema.ids import EventId, TaskId, follow_up_id
 from schema.topics import Topic
+
+_QUARANTINED = "quarantined"
 
 
 class Tasks:
@@ -35,16 +41,34 @@ class Tasks:
 
     def tick(self, step: Step, limit: int) -> bool:
         """Waits, delays, backstops, forgetting: what is due, earliest first; whether more is."""
+
+        def waits(key: bytes) -> bool:
+            return step.waits(b"task/" + key)
+
         now = now_of(step, Topic.TASK_COMMANDS)
-        rows = StepRows(step, self._table)
-        policy = self._quotas.policy(step)
         count = 0
-        for key in self._due.due(step.partition, now.served_ms, limit):
+        for key in self._due.due(step.partition, now.served_ms, limit, waits):
             count += 1
             task_id = key.decode()
-            decision = tasks.on_due(rows, TimerDue(tick_id(step, key), task_id), now, policy)
-            self._outbox.write(step, Topic.TASK_EVENTS, task_id, decision, None)
+            guarded(step, self._outbox, f"task/{task_id}", partial(self._fire, step, task_id))
         return count == limit
+
+    def _fire(self, step: Step, task_id: str) -> None:
+        timer = TimerDue(tick_id(step, task_id.encode()), task_id)
+        now, rows = now_of(step, Topic.TASK_COMMANDS), StepRows(step, self._table)
+        decision = tasks.on_due(rows, timer, now, self._quotas.policy(step))
+        self._outbox.write(step, Topic.TASK_EVENTS, task_id, decision, None)
+
+    def refuse(self, step: Step, command: StartAttempt) -> None:
+        """The task cannot be asked now: the slot that is held for it is free again at once."""
+        refused = RefuseAttempt(
+            command_id=follow_up_id(EventId(command.command_id), "q"),
+            pool_id=command.pool_id,
+            task_id=TaskId(command.task_id),
+            token=command.token,
+            reason=_QUARANTINED,
+        )
+        self._outbox.order(step, refused)
 
 
 def quarantine_key(command: TaskCommand) -> str | None:

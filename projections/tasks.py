@@ -239,6 +239,7 @@ def _failed(row: _Row, event: e.TaskFailed) -> None:
 def _canceled(row: _Row, event: e.TaskCanceled) -> None:
     row.status, row.ended_at, row.storing = Status.CANCELED, event.at, False
     row.cause, row.reason = event.cause, event.reason or None
+    row.card_ms += event.card_ms
     row.charge_micros = event.charge_micros
 
 

@@ -133,6 +133,8 @@ class PolicyAdopted(Event, tag="policy.adopted.v1"):
 
 
 # --- task-events, key: task ---------------------------------------------------------------------
+# Every token that was started is ended by one event, and that event tells the card time of the
+# attempt (`card_ms`): TaskSucceeded, TaskFailed, TaskRequeued or TaskCanceled.
 
 
 class OfTask(Event):
@@ -201,6 +203,8 @@ class TaskRequeued(OfTask, tag="task.requeued.v1"):
     delay_ms: Milliseconds
     checkpoint: str = ""
     card_ms: Milliseconds = 0
+    card_measured: bool = True
+    """False: nobody told `card_ms`. It is log time since the start, the most that it can be."""
 
 
 class TaskSucceeded(OfTask, tag="task.succeeded.v1"):
@@ -208,6 +212,7 @@ class TaskSucceeded(OfTask, tag="task.succeeded.v1"):
     files: tuple[ResultFile, ...] = ()
     facts: Parameters = {}
     card_ms: Milliseconds
+    """Always the runner's word."""
     charge_micros: Micros
 
 
@@ -220,6 +225,8 @@ class TaskFailed(OfTask, tag="task.failed.v1"):
     """What took the last attempt, where that was no failure of its own."""
     message: str = ""
     card_ms: Milliseconds = 0
+    card_measured: bool = True
+    """As in TaskRequeued."""
 
 
 class TaskCanceled(OfTask, tag="task.canceled.v1"):
@@ -228,6 +235,10 @@ class TaskCanceled(OfTask, tag="task.canceled.v1"):
     """The attempt that was running, or the last one; 0: none ever started."""
     charge_micros: Micros
     reason: str = ""
+    card_ms: Milliseconds = 0
+    """Of the attempt that this ends; 0: none was running, earlier ones have told theirs."""
+    card_measured: bool = True
+    """As in TaskRequeued."""
 
 
 class TaskExpired(OfTask, tag="task.expired.v1"):

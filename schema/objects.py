@@ -3,8 +3,22 @@
 from schema.ids import MaterialId, TaskId, UserId
 
 
+def upload_key(user_id: UserId, material_id: MaterialId) -> str:
+    """Where a caller may write, and may do so again while the address he was handed is good."""
+    return f"uploads/{user_id}/{material_id}"
+
+
+def checked_key(user_id: UserId, material_id: MaterialId, once: str) -> str:
+    """A copy of an upload while it is checked: a name that is used once, by one request."""
+    return f"{upload_key(user_id, material_id)}.{once}"
+
+
 def material_key(user_id: UserId, material_id: MaterialId) -> str:
-    """The object of an uploaded material."""
+    """The object of a material. No address to write here is ever handed out.
+
+    The api puts nothing here but bytes of the declared digest, and the id is derived from that
+    digest: whoever writes it, and however often, writes the same.
+    """
     return f"materials/{user_id}/{material_id}"
 
 

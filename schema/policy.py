@@ -112,6 +112,11 @@ class KeepPolicy(Part):
     charge_seconds: Positive = 3_456_000
     """40 days: how long a charge can be refunded, and the refund told twice is known."""
 
+    @property
+    def released_seconds(self) -> int:
+        """What a FAILED task gave back is known as long as the task: it is not reserved again."""
+        return max(self.ended_seconds, self.failed_seconds)
+
 
 class Policy(Part):
     version: Positive

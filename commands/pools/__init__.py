@@ -7,9 +7,19 @@ One writer for each pool. Read `rows` (what is remembered), `decide` (what follo
 
 from commands.pools.decide import decide
 from commands.pools.evolve import TRANSITIONS, evolve
-from commands.pools.rows import INITIAL, POLICY_KEY, ROW, Row, Stage
+from commands.pools.rows import INITIAL, POLICY_KEY, ROW, Row, Stage, waits_behind
 from commands.pools.state import Depths, PoolState
-from commands.pools.steps import ASSIGNED_MAX, DUE_MAX, Ticked, handle, on_due, on_tick
+from commands.pools.steps import (
+    ASSIGNED_MAX,
+    DUE_MAX,
+    Ticked,
+    fire,
+    handle,
+    on_due,
+    on_tick,
+    rows_behind,
+    settle,
+)
 
 __all__ = [
     "ASSIGNED_MAX",
@@ -25,7 +35,11 @@ __all__ = [
     "Ticked",
     "decide",
     "evolve",
+    "fire",
     "handle",
     "on_due",
     "on_tick",
+    "rows_behind",
+    "settle",
+    "waits_behind",
 ]

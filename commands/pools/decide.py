@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from commands.decider import Decision, Now
+from commands.policies import ADOPT, Refused, judge
 from commands.pools.draft import Draft, policy_names
 from commands.pools.rows import (
     LANE_NUMBER,
@@ -77,8 +78,21 @@ def _dequeue(draft: Draft, command: c.DequeueTask) -> None:
 
 
 def _grant(draft: Draft, command: c.GrantAttempt) -> None:
+    """Without a lease the slot was given away while the task could not be asked: it queues again.
+
+    If its attempt is over (or lost) already, the task hears of an old token and does nothing.
+    """
     lease = draft.state.lease_of(command.pool_id, command.task_id, command.token)
-    if lease is not None and lease.stage is Stage.PROPOSED:
+    if lease is None:
+        draft.orders.append(
+            c.LoseAttempt(
+                command_id=follow_up_id(e_id(command), "l"),
+                task_id=command.task_id,
+                token=command.token,
+                cause=LossCause.NOT_ACCEPTED,
+            )
+        )
+    elif lease.stage is Stage.PROPOSED:
         draft.say(e.SlotGranted, command.pool_id, task_id=command.task_id, token=command.token)
 
 
@@ -318,11 +332,11 @@ def _resume(draft: Draft, command: c.ResumeLane) -> None:
 
 def _publish(draft: Draft, command: c.PublishPolicy) -> None:
     adopted = draft.state.policy_row()
-    version = 0 if adopted is None else adopted.policy.version
-    if command.policy.version < version:
-        draft.refuse(command, Refusal.POLICY_OUTDATED, f"version {version} is in force")
+    verdict = judge(None if adopted is None else adopted.policy, command.policy)
+    if isinstance(verdict, Refused):
+        draft.refuse(command, verdict.reason, verdict.detail)
         return
-    if command.policy.version > version:
+    if verdict is ADOPT:
         draft.adopt(command, 1 if adopted is None else adopted.seq + 1)
     draft.accept(command)
 

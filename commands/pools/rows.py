@@ -129,6 +129,23 @@ def name_in(key: str) -> str:
     return key.split("/", 2)[2]
 
 
+def waits_behind(key: str) -> str:
+    """The key that is quarantined when the timer of this row raises; never a pool."""
+    kind, _, name = key.split("/", 2)
+    return f"{_HELD_AS[kind]}/{name}"
+
+
+def behind(held: str, pool_id: PoolId) -> str | None:
+    """The key of the row of a pool whose timer waits behind this quarantined key, if any."""
+    kind, _, name = held.partition("/")
+    row = _ROW_OF.get(kind)
+    return None if row is None else f"{row}/{pool_id}/{name}"
+
+
+_HELD_AS: Final = {"queued": "task", "runner": "runner", "lease": "slot"}
+_ROW_OF: Final = {held: row for row, held in _HELD_AS.items()}
+
+
 def attempt_in(key: str) -> HeldAttempt:
     """The attempt of a lease's key."""
     task_id, _, token = name_in(key).rpartition("/")

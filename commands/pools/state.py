@@ -78,7 +78,7 @@ class Yard:
     def __init__(self, state: "PoolState", pool_id: PoolId) -> None:
         def expires(key: str) -> int | None:
             row = state.queued(key)
-            return None if row is None else row.expires_ms
+            return None if row is None or key in state.held else row.expires_ms
 
         self.pool_id = pool_id
         self.waiting = Waiting(state.queued)
@@ -105,7 +105,7 @@ class Yard:
 class PoolState:
     """The pools of a partition. One writer; `now` of a later step is never earlier."""
 
-    __slots__ = ("_before", "_yards", "accepting", "rows", "timers")
+    __slots__ = ("_before", "_yards", "accepting", "held", "rows", "timers")
 
     def __init__(self) -> None:
         self.rows: dict[str, Row] = {}
@@ -114,6 +114,8 @@ class PoolState:
         self.timers = Ranked(self._deadline)
         """Ends of runners' leases and of accept times; ends of waiting stand in the yards."""
         self.accepting = 0
+        self.held: frozenset[str] = frozenset()
+        """Keys of rows whose deadline is left out: it raised, and waits until it is released."""
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -255,6 +257,18 @@ class PoolState:
             self._set(key, row)
         self._before.clear()
 
+    def hold(self, held: frozenset[str]) -> None:
+        """The deadlines of these rows, and of no others, are left out from now on."""
+        freed, self.held = self.held - held, held
+        for key in sorted(freed):
+            row = self.rows.get(key)
+            if type(row) is QueuedRow:
+                yard = self.yard(pool_of(key))
+                live = yard.waiting.counts[LANE_NUMBER[row.lane]]
+                yard.expiry[row.lane].push(row.expires_ms, key, live)
+            elif (deadline := self._deadline(key)) is not None:
+                self.timers.push(deadline, key, self._timed())
+
     # --- writing, by `evolve` only ---------------------------------------------------------------
 
     def put(self, key: str, row: Row) -> None:
@@ -358,6 +372,8 @@ class PoolState:
         return self.accepting + sum(yard.runners for yard in self._yards.values())
 
     def _deadline(self, key: str) -> int | None:
+        if key in self.held:
+            return None
         row = self.rows.get(key)
         if type(row) is RunnerRow:
             return row.lease_until_ms

@@ -1,15 +1,17 @@
 """A step of a pool: decide, evolve, then give free slots to waiting tasks.
 
-The shell calls `handle` for a command and `on_tick` once a second, then either takes the changed
-rows (`PoolState.take_changes`) or, if anything raised, undoes them (`PoolState.rollback`).
+The shell calls `handle` for a command and, once a second, `fire` for each deadline that is due and
+then `settle` (`on_tick` is all of it at once). After each it either takes the changed rows
+(`PoolState.take_changes`) or, if anything raised, undoes them (`PoolState.rollback`).
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from commands.decider import Decision, Now, TimerDue
 from commands.pools.decide import decide_due, decide_into
 from commands.pools.draft import Draft
-from commands.pools.rows import name_in
+from commands.pools.rows import behind, name_in
 from commands.pools.state import PoolState
 from schema import commands as c
 from schema import events as e
@@ -49,6 +51,28 @@ def on_due(state: PoolState, timer: TimerDue, now: Now) -> Decision[e.PoolEvent]
         draft.apply()
         _settle_all(draft)
     return draft.decision()
+
+
+def fire(state: PoolState, timer: TimerDue, now: Now) -> Decision[e.PoolEvent]:
+    """Work on the deadline that is due first, and on no slot: `settle` comes after the last one."""
+    draft = Draft(state, timer.command_id, now)
+    decide_due(draft, timer.key)
+    draft.apply()
+    return draft.decision()
+
+
+def settle(state: PoolState, command_id: CommandId, now: Now) -> Decision[e.PoolEvent]:
+    """Let drained runners go and give free slots to waiting tasks."""
+    draft = Draft(state, command_id, now)
+    _settle_all(draft)
+    return draft.decision()
+
+
+def rows_behind(state: PoolState, held: Iterable[str | bytes]) -> frozenset[str]:
+    """The rows whose deadlines wait behind these quarantined keys (see `PoolState.hold`)."""
+    names = [key.decode() if isinstance(key, bytes) else key for key in held]
+    rows = (behind(name, pool_id) for name in names for pool_id in state.pools)
+    return frozenset(row for row in rows if row is not None)
 
 
 def on_tick(state: PoolState, command_id: CommandId, now: Now, limit: int = DUE_MAX) -> Ticked:

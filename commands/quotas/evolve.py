@@ -143,7 +143,7 @@ def _released(books: Books, event: QuotaReleased, served_ms: int) -> Books:
             task_id=found.task_id,
             fingerprint=found.fingerprint,
             reserved_micros=found.reserved_micros,
-            kept_until_ms=served_ms + books.keep.ended_seconds * SECOND_MS,
+            kept_until_ms=served_ms + books.keep.released_seconds * SECOND_MS,
         ),
     )
 

@@ -1,12 +1,12 @@
 """What operators change: the policy of a partition, and what is added to a month's limit."""
 
 from commands.decider import Decision, Now
+from commands.policies import ALREADY, Refused, judge
 from commands.quotas.refuse import refuse
 from commands.quotas.state import POLICY_KEY, Books
 from schema.commands import PublishPolicy, TopUpQuota
 from schema.events import PolicyAdopted, QuotaEvent, QuotaToppedUp
 from schema.ids import NO_TENANT, account_of, event_id_of
-from schema.policy import PolicyError, check_policy
 from schema.refusals import Refusal
 from schema.replies import Accepted
 from schema.windows import windows_at
@@ -49,27 +49,13 @@ def _topped_up(command: TopUpQuota, seq: int, now: Now) -> Accepted | None:
 
 
 def publish(books: Books, command: PublishPolicy, now: Now) -> Decision[QuotaEvent]:
-    """Versions only rise; the same one again is already so, unless it says something else.
-
-    The zone is that of the first policy: in another one the running month would begin anew, and
-    with it everybody's credits.
-    """
+    """The partition goes by it from here on, if it may (`commands.policies`)."""
     held = books.policy
-    try:
-        check_policy(command.policy)
-    except PolicyError as error:
-        return refuse(command, now, Refusal.POLICY_INVALID, detail=str(error))
-    if held is not None:
-        version = held.policy.version
-        if command.policy.version < version:
-            return refuse(command, now, Refusal.POLICY_OUTDATED, detail=f"{version} is in force")
-        if command.policy.version == version:
-            if command.policy != held.policy:
-                return refuse(command, now, Refusal.IDEMPOTENCY_CONFLICT)
-            return Decision(reply=_adopted(command, held.seq, now))
-        zone = held.policy.timezone
-        if command.policy.timezone != zone:
-            return refuse(command, now, Refusal.POLICY_INVALID, detail=f"timezone: {zone} is fixed")
+    verdict = judge(None if held is None else held.policy, command.policy)
+    if isinstance(verdict, Refused):
+        return refuse(command, now, verdict.reason, detail=verdict.detail)
+    if held is not None and verdict is ALREADY:
+        return Decision(reply=_adopted(command, held.seq, now))
     event = PolicyAdopted(
         event_id=event_id_of(command.command_id, 0),
         seq=1 if held is None else held.seq + 1,

@@ -2,8 +2,9 @@
 
 Read in this order: `states` (one type each, and the table of moves), `deciding` (which rule judges
 a command), `creating` (up to the queue), `attempts` (start, milestones, result), `losing` (failures
-and losses), `ending` (cancel, expire), `retrying` (by hand), `timers`, `evolving`, and `follow_ups`
-(what is ordered from others, and how a refusal is told).
+and losses), `ending` (cancel, expire), `retrying` (by hand), `timers`, `evolving`, `card_time` (how
+long an attempt had its card), and `follow_ups` (what is ordered from others, and how a refusal is
+told).
 
 The shell calls `handle` for a command and `on_due` for a timer. Each reads the row of the task,
 decides, evolves and puts the row back.

@@ -29,11 +29,16 @@ def create(state: TaskState, command: c.CreateTask, asked: Asked) -> TaskDecisio
     """A task that is there already, even one that counts as absent, is never created again.
 
     Its history begins at `seq` 1 only once, and whoever asks again is told of it by the read model.
-    A reservation that this task does not take goes back.
+    A reservation that this task does not hold goes back, also one that it is done with: it may have
+    been reserved anew by a submission that was told again after the account had forgotten it.
     """
     match state:
         case Absent():
             return _create(command, asked)
+        case Created() | Queued() | Delayed() | Running() | Storing() if (
+            state.hold.reservation_id == command.reservation_id
+        ):
+            return NOTHING
         case (
             Created()
             | Queued()
@@ -45,10 +50,12 @@ def create(state: TaskState, command: c.CreateTask, asked: Asked) -> TaskDecisio
             | Canceled()
             | Expired()
         ):
-            if command.reservation_id in state.taken:
-                return NOTHING
             back = f.release(asked, command.origin.account_id, command.reservation_id, ran=False)
-            reason = Refusal.IDEMPOTENCY_CONFLICT
+            reason = (
+                Refusal.RESERVATION_RESOLVED
+                if command.reservation_id in state.taken
+                else Refusal.IDEMPOTENCY_CONFLICT
+            )
             return Decision(orders=(back,), refusal=f.refusal(state, command, asked, reason))
         case _:
             assert_never(state)

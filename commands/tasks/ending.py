@@ -5,7 +5,7 @@ from typing import assert_never
 from commands.decider import Decision
 from commands.pricing import cancel_charge_micros
 from commands.tasks import follow_ups as f
-from commands.tasks.evolving import log_ms
+from commands.tasks.card_time import NONE, ran_ms, untold
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import (
     Absent,
@@ -52,7 +52,7 @@ def canceled(
     state: Waiting | AttemptState, asked: Asked, cause: CancelCause, reason: str = ""
 ) -> TaskDecision:
     """A running attempt is stopped as best one can; the log time that it ran is charged."""
-    charge = 0
+    charge, time = 0, NONE
     match state:
         case Created() | Delayed():
             orders: tuple[f.Order, ...] = ()
@@ -60,8 +60,9 @@ def canceled(
             orders = (f.dequeue(asked, state),)
         case Running() | Storing():
             charge = cancel_charge_micros(
-                state.hold.price, _ran_ms(state, asked), state.hold.reserved_micros
+                state.hold.price, ran_ms(state, asked), state.hold.reserved_micros
             )
+            time = untold(state, asked)
             orders = (f.stop_attempt(asked, state, "canceled"), f.end_attempt(asked, state))
         case _:
             assert_never(state)
@@ -75,15 +76,10 @@ def canceled(
         token=state.course.token,
         charge_micros=charge,
         reason=reason,
+        card_ms=time.ms,
+        card_measured=time.measured,
     )
     return Decision((event,), (_resolve(state, asked, charge), *orders))
-
-
-def _ran_ms(state: AttemptState, asked: Asked) -> int:
-    """Log time of the current attempt's work."""
-    if isinstance(state, Storing):
-        return state.ran_ms
-    return max(0, log_ms(asked.now.at) - state.started_ms)
 
 
 def _resolve(

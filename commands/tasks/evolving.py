@@ -177,6 +177,7 @@ def _progressed(state: TaskState, event: e.TaskProgressed) -> Running | Storing:
         incarnation_id=state.incarnation_id,
         ran_ms=state.ran_ms,
         until_ms=state.until_ms,
+        card_ms=state.card_ms,
     )
 
 
@@ -193,6 +194,7 @@ def _storing(state: TaskState, event: e.TaskStoring, served_ms: int, policy: Pol
         incarnation_id=state.incarnation_id,
         ran_ms=max(0, log_ms(event.at) - state.started_ms),
         until_ms=served_ms + policy.retries.storing_seconds * SECOND_MS,
+        card_ms=event.card_ms,
     )
 
 

@@ -10,6 +10,7 @@ from zlib import crc32
 from commands.decider import Decision
 from commands.tasks import follow_ups as f
 from commands.tasks.attempts import not_current
+from commands.tasks.card_time import CardTime, told, untold
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import (
     AttemptState,
@@ -33,7 +34,8 @@ _GIVEN_BACK = frozenset({LossCause.PREEMPTED, LossCause.DRAINED})
 def fail(state: TaskState, command: c.FailAttempt, asked: Asked) -> TaskDecision:
     match state:
         case Running() | Storing() if command.token == state.course.token:
-            over = _try_failed(state, asked, command.failure, command.message, command.card_ms)
+            time = told(state, command.card_ms)
+            over = _try_failed(state, asked, command.failure, command.message, time)
             return over._replace(orders=(*over.orders, f.end_attempt(asked, state)))
         case Queued() | Delayed() | Failed() if _ended_so(state, command.token, command.failure):
             return NOTHING
@@ -45,7 +47,7 @@ def lose(state: TaskState, command: c.LoseAttempt, asked: Asked) -> TaskDecision
     """The pool gave it up. A runner that still works on it is told, in case it lives."""
     match state:
         case Running() | Storing() if command.token == state.course.token:
-            lost = attempt_lost(state, asked, command.cause)
+            lost = attempt_lost(state, asked, command.cause, untold(state, asked))
             stop = f.stop_attempt(asked, state, command.cause)
             return lost._replace(orders=(*lost.orders, stop))
         case Queued() | Delayed() | Failed() if _ended_so(state, command.token, command.cause):
@@ -57,7 +59,8 @@ def lose(state: TaskState, command: c.LoseAttempt, asked: Asked) -> TaskDecision
 def give_back(state: TaskState, command: c.AttemptYielded, asked: Asked) -> TaskDecision:
     match state:
         case Running() | Storing() if command.token == state.course.token:
-            lost = attempt_lost(state, asked, command.cause, command.checkpoint, command.card_ms)
+            time = told(state, command.card_ms)
+            lost = attempt_lost(state, asked, command.cause, time, command.checkpoint)
             return lost._replace(orders=(*lost.orders, f.end_attempt(asked, state)))
         case Queued() | Delayed() | Failed() if _ended_so(state, command.token, command.cause):
             return NOTHING
@@ -69,18 +72,18 @@ def attempt_lost(
     state: AttemptState,
     asked: Asked,
     cause: LossCause,
+    time: CardTime,
     checkpoint: str = "",
-    card_ms: int = 0,
 ) -> TaskDecision:
     """No fault of the task: it burns no retry, but there is an end to that too.
 
     The backstop is the exception: an attempt that never ended is one over its time limit.
     """
     if cause is LossCause.BACKSTOP:
-        return _try_failed(state, asked, FailureClass.TIME_LIMIT, "", card_ms, cause)
+        return _try_failed(state, asked, FailureClass.TIME_LIMIT, "", time, cause)
     retries, course = asked.policy.retries, state.course
     if course.losses >= retries.losses_max:
-        return _spent(state, asked, None, cause, card_ms=card_ms)
+        return _spent(state, asked, None, cause, time=time)
     delay_ms = 0
     if cause not in _GIVEN_BACK:
         delay_ms = jittered(retries.loss_delay_ms, retries.jitter, asked.task_id, course.token)
@@ -98,7 +101,8 @@ def attempt_lost(
             counted=False,
             delay_ms=delay_ms,
             checkpoint=checkpoint or course.checkpoint,
-            card_ms=card_ms,
+            card_ms=time.ms,
+            card_measured=time.measured,
         ),
     )
 
@@ -108,7 +112,7 @@ def _try_failed(
     asked: Asked,
     failure: FailureClass,
     message: str,
-    card_ms: int,
+    time: CardTime,
     loss: LossCause | None = None,
 ) -> TaskDecision:
     """A counted failure: another try from the start, or the end of the task."""
@@ -116,9 +120,9 @@ def _try_failed(
     # While storing, the runner has tried the store for its whole time: it is final.
     unstored = failure is FailureClass.STORE and isinstance(state, Storing)
     if not failure.retryable or unstored:
-        return _failed(state, asked, failure, message=message, card_ms=card_ms)
+        return _failed(state, asked, failure, message=message, time=time)
     if course.retries >= len(retries.delays_ms):
-        return _spent(state, asked, failure, loss, message=message, card_ms=card_ms)
+        return _spent(state, asked, failure, loss, message=message, time=time)
     delay_ms = jittered(
         retries.delays_ms[course.retries], retries.jitter, asked.task_id, course.token
     )
@@ -134,7 +138,8 @@ def _try_failed(
         message=message,
         counted=True,
         delay_ms=delay_ms,
-        card_ms=card_ms,
+        card_ms=time.ms,
+        card_measured=time.measured,
     )
     return _again(state, asked, requeued)
 
@@ -162,7 +167,7 @@ def _spent(
     loss: LossCause | None,
     *,
     message: str = "",
-    card_ms: int = 0,
+    time: CardTime,
 ) -> TaskDecision:
     """Nothing is left to try: FAILED, and a dead letter for those who must look at it."""
     failed = _failed(
@@ -172,7 +177,7 @@ def _spent(
         last_failure=last_failure,
         loss=loss,
         message=message,
-        card_ms=card_ms,
+        time=time,
     )
     letter = f.dead_letter(asked, state.spec, last_failure, loss)
     return failed._replace(orders=(*failed.orders, letter))
@@ -186,7 +191,7 @@ def _failed(
     last_failure: FailureClass | None = None,
     loss: LossCause | None = None,
     message: str,
-    card_ms: int,
+    time: CardTime,
 ) -> TaskDecision:
     failed = e.TaskFailed(
         event_id=asked.event_id(),
@@ -199,7 +204,8 @@ def _failed(
         last_failure=last_failure,
         loss=loss,
         message=message,
-        card_ms=card_ms,
+        card_ms=time.ms,
+        card_measured=time.measured,
     )
     back = f.release(asked, state.spec.account_id, state.hold.reservation_id, ran=True)
     return Decision((failed,), (back,))

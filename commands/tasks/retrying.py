@@ -25,14 +25,22 @@ from schema.words import Status
 
 
 def requeue(state: TaskState, command: c.RequeueTask, asked: Asked) -> TaskDecision:
-    """Retries start anew, tokens go on. A reservation that is not taken goes back at once."""
+    """Retries start anew, tokens go on. A reservation that is not held goes back at once.
+
+    Also one that the task took and is done with: whoever tells the retry again after the account
+    has forgotten it reserves anew, and nobody else would ever resolve that.
+    """
     match state:
         case Absent():
             reason = Refusal.TASK_UNKNOWN
         case _ if f.is_stranger(state, command):
             reason = Refusal.NOT_YOURS
-        case _ if command.reservation_id in state.taken:
+        case Created() | Queued() | Delayed() | Running() | Storing() if (
+            state.hold.reservation_id == command.reservation_id
+        ):
             return f.already(state, command, asked)
+        case _ if command.reservation_id in state.taken:
+            reason = Refusal.RESERVATION_RESOLVED
         case Failed():
             return _retried(state, command, asked)
         case (

@@ -151,6 +151,8 @@ class Storing(_Kept, tag="storing"):
     ran_ms: int
     """Log time from the start to the end of the work."""
     until_ms: int
+    card_ms: int = 0
+    """The card time of the work, as its runner told it."""
 
 
 class Failed(_Kept, tag="failed"):

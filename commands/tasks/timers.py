@@ -4,6 +4,7 @@ from typing import assert_never
 
 from commands.decider import Now, Rows, TimerDue
 from commands.tasks import follow_ups as f
+from commands.tasks.card_time import untold
 from commands.tasks.creating import queue
 from commands.tasks.deciding import DEFAULT_POLICY, settle
 from commands.tasks.ending import expired
@@ -58,6 +59,6 @@ def on_due(
 
 def _backstop(row: Running | Storing, asked: Asked) -> TaskDecision:
     """RUNNING has an end, whatever has become of runner and pool: both are told."""
-    over = attempt_lost(row, asked, LossCause.BACKSTOP)
+    over = attempt_lost(row, asked, LossCause.BACKSTOP, untold(row, asked))
     told = (f.stop_attempt(asked, row, LossCause.BACKSTOP), f.end_attempt(asked, row))
     return over._replace(orders=(*over.orders, *told))

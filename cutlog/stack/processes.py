@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -149,6 +150,16 @@ def spawn(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def watch_over(directory: Path) -> subprocess.Popen[bytes]:
+    """Start a watcher of the processes marked with this folder; its input is the owner's life."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "cutlog.stack.watcher", str(directory)],
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def _plain_environ() -> dict[str, str]:

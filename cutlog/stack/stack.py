@@ -27,7 +27,6 @@ from cutlog.stack.part import HOST, Part, PartError, Place
 from cutlog.stack.postgres import DATABASE, USER, Postgres
 from cutlog.stack.processes import Identity
 from cutlog.stack.valkey import Valkey
-from cutlog.stack.watcher import watch_over
 
 PartName = Literal["kafka", "postgres", "valkey", "s3"]
 PART_NAMES: tuple[PartName, ...] = ("kafka", "postgres", "valkey", "s3")
@@ -267,7 +266,7 @@ class LocalStack:
 
     def _watch(self) -> None:
         if self._die_with_parent and self._watcher is None:
-            self._watcher = watch_over(self.directory)
+            self._watcher = processes.watch_over(self.directory)
 
     def _unwatch(self) -> None:
         if self._watcher is not None:

@@ -6,21 +6,10 @@ itself. Only the kernel can be trusted to tell of a SIGKILL, and it does so by c
 """
 
 import fcntl
-import subprocess
 import sys
 from pathlib import Path
 
 from cutlog.stack.processes import find_marked, kill
-
-
-def watch_over(directory: Path) -> subprocess.Popen[bytes]:
-    """Start a watcher of the processes marked with this folder; its input is the owner's life."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "cutlog.stack.watcher", str(directory)],
-        cwd=Path(__file__).parents[2],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
 
 
 def main(directory: Path) -> None:

@@ -27,6 +27,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     error: str
     releasing: bool = False
+    timer: bool = False
+    """It was a timer that raised, found by a tick; no command."""
 
 
 class _Held:
@@ -68,6 +70,13 @@ class Quarantine:
     @property
     def keys(self) -> tuple[bytes, ...]:
         return tuple(self._held)
+
+    @property
+    def timers(self) -> tuple[bytes, ...]:
+        """Keys that wait because a timer of theirs raised."""
+        if not self._held:
+            return ()
+        return tuple(key for key, held in self._held.items() if held.cause.timer)
 
     @property
     def recent(self) -> tuple[int, ...]:

@@ -25,7 +25,9 @@ class Rules(Protocol):
     def tick(self, step: Step, topic: str) -> bool:
         """Handle at most some hundred due timers of `topic`, in order of being due.
 
-        True: more is due now; another tick is appended at once.
+        Each timer is work of its own: `step.seal` after it; if it raises, `step.undo`, a dead
+        letter, and `step.fail` with the smallest key, whose timers are left out until it is
+        released. True: more is due now (of what is not left out); another tick is appended at once.
         """
         ...
 
@@ -40,6 +42,13 @@ class Rules(Protocol):
         """Write the dead letter (the record whole) and the reply, on a fresh overlay.
 
         If it raises, the engine stays down.
+        """
+        ...
+
+    def parked(self, step: Step, record: Record) -> None:
+        """The command waits behind a quarantined key; `handle` sees it when the key is released.
+
+        Whoever else waits for what it asks is told here, on an overlay of its own.
         """
         ...
 

@@ -216,7 +216,7 @@ class Writer:
     def _tick(self, record: Record) -> None:
         topic = record.topic
         self.clock.tick(topic)
-        step = Step(self.rows, self.clock, self.routes, record)
+        step = Step(self.rows, self.clock, self.routes, record, self.quarantine)
         try:
             more = self.rules.tick(step, topic)
             step.seal()
@@ -227,6 +227,9 @@ class Writer:
             self.quarantine.count(self.clock.now)
         else:
             step.accept(self._changes, self._sends)
+            for key, error in step.failures:
+                self._tell(record, error, key)
+                self._hold(record, error, key, timer=True)
             if more:
                 self.more_due.add(topic)
 
@@ -243,10 +246,23 @@ class Writer:
             return record.offset + 1
         key = self._key_of(record)
         if key is not None and key in self.quarantine:
-            self.quarantine.park(key, record, self._changes)
+            self._park(key, record)
         else:
             self._command(record)
         return start
+
+    def _park(self, key: bytes, record: Record) -> None:
+        self.quarantine.park(key, record, self._changes)
+        step = Step(self.rows, self.clock, self.routes, record)
+        try:
+            self.rules.parked(step, record)
+            step.seal()
+        except UnknownVersionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the command stays parked all the same
+            self._poisoned(record, error, key)
+        else:
+            step.accept(self._changes, self._sends)
 
     def _drain(self, key: bytes) -> None:
         count = 0
@@ -257,17 +273,7 @@ class Writer:
         self._ranges.released(key, count)
 
     def _poisoned(self, record: Record, error: Exception, key: bytes | None) -> None:
-        self.poison += 1
-        log.error(
-            "poison",
-            exc_info=error,
-            extra={
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "quarantined": key is not None,
-            },
-        )
+        self._tell(record, error, key)
         step = Step(self.rows, self.clock, self.routes, record)
         try:
             self.rules.poisoned(step, record, error)
@@ -281,15 +287,33 @@ class Writer:
             ) from second
         step.accept(self._changes, self._sends)
         if key is not None:
+            self._hold(record, error, key, timer=False)
+
+    def _tell(self, record: Record, error: Exception, key: bytes | None) -> None:
+        self.poison += 1
+        log.error(
+            "poison",
+            exc_info=error,
+            extra={
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "quarantined": key is not None,
+            },
+        )
+
+    def _hold(self, record: Record, error: Exception, key: bytes | None, *, timer: bool) -> None:
+        if key is not None:
             cause = Cause(
                 topic=record.topic,
                 partition=record.partition,
                 offset=record.offset,
                 at=self.clock.now,
                 error=type(error).__name__,
+                timer=timer,
             )
             self.quarantine.hold(key, cause, self._changes)
-            self.quarantine.count(self.clock.now)
+        self.quarantine.count(self.clock.now)
 
     def _key_of(self, record: Record) -> bytes | None:
         try:

@@ -18,6 +18,8 @@ from botocore.exceptions import BotoCoreError, ClientError
 from schema.settings import Objects
 
 CHUNK_BYTES: Final = 1 << 20
+COPY_SECONDS: Final = 300
+"""A store copies gigabytes in one call, and says nothing until it is done."""
 _MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 Untyped = Any
 """A client of aiobotocore, which is made of its service description at run time."""
@@ -50,6 +52,8 @@ class ObjectStore:
         self._timeout = timeout_seconds
         self._stack = AsyncExitStack()
         self._client: Untyped = None
+        self._copier: Untyped = None
+        """As the client, with the patience that a copy needs."""
         self._signer: Untyped = None
         """A client that knows the public address; it signs and never connects."""
 
@@ -62,13 +66,16 @@ class ObjectStore:
         """Make the clients; connects to nothing yet."""
         inside = self._settings.endpoint
         outside = self._settings.public_endpoint or inside
-        self._client = await self._make_client(inside)
-        self._signer = self._client if outside == inside else await self._make_client(outside)
+        self._client = await self._make_client(inside, self._timeout)
+        self._copier = await self._make_client(inside, COPY_SECONDS)
+        self._signer = self._client
+        if outside != inside:
+            self._signer = await self._make_client(outside, self._timeout)
 
     async def stop(self) -> None:
         """Close the connections."""
         await self._stack.aclose()
-        self._client = self._signer = None
+        self._client = self._copier = self._signer = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -77,7 +84,7 @@ class ObjectStore:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    async def _make_client(self, endpoint: str) -> Untyped:
+    async def _make_client(self, endpoint: str, read_timeout: float) -> Untyped:
         session: Untyped = aiobotocore.session.get_session()
         return await self._stack.enter_async_context(
             session.create_client(
@@ -90,7 +97,7 @@ class ObjectStore:
                     signature_version="s3v4",
                     s3={"addressing_style": "path"},
                     connect_timeout=self._timeout,
-                    read_timeout=self._timeout,
+                    read_timeout=read_timeout,
                     retries={"max_attempts": 2, "mode": "standard"},
                     # Trailing checksums of newer clients are not understood by every store.
                     request_checksum_calculation="when_required",
@@ -132,6 +139,27 @@ class ObjectStore:
             Metadata={"sha256": sha256},
         )
         return StoredObject(key, size, _etag(answer), content_type, sha256)
+
+    async def copy(
+        self, source: str, target: str, *, content_type: str, sha256: str = ""
+    ) -> StoredObject:
+        """Copy an object inside the store (at most 5 GB); raises ObjectMissingError.
+
+        The target says of itself what is told here, whatever the source's writer said.
+        """
+        await self._call(
+            "copy_object",
+            client=self._copier,
+            CopySource={"Bucket": self.bucket, "Key": source},
+            Key=target,
+            ContentType=content_type,
+            Metadata={"sha256": sha256} if sha256 else {},
+            MetadataDirective="REPLACE",
+        )
+        copied = await self.head(target)
+        if copied is None:
+            raise ObjectStoreUnavailableError(f"copy_object {target}: it is not there")
+        return copied
 
     async def head(self, key: str) -> StoredObject | None:
         """What stands under a name, or None."""
@@ -204,9 +232,11 @@ class ObjectStore:
         )
         return address
 
-    async def _call(self, operation: str, **parameters: Untyped) -> Untyped:
+    async def _call(self, operation: str, client: Untyped = None, **parameters: Untyped) -> Untyped:
         try:
-            return await getattr(self._client, operation)(Bucket=self.bucket, **parameters)
+            return await getattr(client or self._client, operation)(
+                Bucket=self.bucket, **parameters
+            )
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _MISSING or code == "NoSuchBucket":

@@ -1,15 +1,25 @@
 """Materials: one presigned PUT, checked by what the store has, and nobody else's."""
 
+import asyncio
 import hashlib
-from typing import Any
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import httpx
 import pytest
 
+from gpu_runners.objects import AttemptStore
+from schema.ids import MaterialId
+from schema.objects import material_key, upload_key
+from schema.settings import load, need
+from schema.wires.objects import ObjectStore, StoredObject
 from tests.api.system import Caller, System
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+T = TypeVar("T")
 
 
 def _announcement(content: bytes, **changes: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -132,3 +142,77 @@ def test_a_task_whose_material_is_refused_is_canceled_by_the_system(ann: Caller)
     assert _complete(ann, made["material_id"]).status_code == 422
     task = ann.until(answer.json()["task_id"], "CANCELED")
     assert task["cause"] == "material_refused"
+
+
+def _in_the_store(caller: Caller, act: Callable[[ObjectStore], Awaitable[T]]) -> T:
+    async def acting() -> T:
+        settings = need(load(caller.system.installation.environ()), "objects")
+        async with ObjectStore(settings) as store:
+            return await act(store)
+
+    return asyncio.run(acting())
+
+
+def _fetched(caller: Caller, material_id: str, directory: Path) -> bytes:
+    """The material as a runner gets it for an attempt."""
+    key, path = material_key(caller.user_id, MaterialId(material_id)), directory / "fetched"
+    _in_the_store(caller, lambda store: AttemptStore(store).fetch(key, path))
+    return path.read_bytes()
+
+
+def test_a_material_stays_what_was_verified_while_its_address_is_still_good(
+    ann: Caller, tmp_path: Path
+) -> None:
+    content = uuid4().bytes * 100
+    made = _register(ann, _announcement(content))
+    material_id = made["material_id"]
+    assert _put(made["upload"], content).status_code == 200
+    assert _complete(ann, material_id).json()["status"] == "READY"
+    upload = upload_key(ann.user_id, MaterialId(material_id))
+    assert _in_the_store(ann, lambda store: store.head(upload)) is None, "of no use any more"
+
+    assert _put(made["upload"], content[::-1]).status_code == 200  # an hour lasts long
+    assert _fetched(ann, material_id, tmp_path) == content
+    assert _complete(ann, material_id).json()["status"] == "READY"
+    assert _fetched(ann, material_id, tmp_path) == content
+    answer = ann.post({"scene": "rehearsal", "materials": [material_id]})
+    ann.until(answer.json()["task_id"], "SUCCEEDED")
+    assert _fetched(ann, material_id, tmp_path) == content
+
+
+def test_an_upload_that_is_exchanged_between_two_completions_changes_nothing(
+    ann: Caller, tmp_path: Path
+) -> None:
+    content = uuid4().bytes * 50_000
+    made = _register(ann, _announcement(content))
+    material_id = made["material_id"]
+    _put(made["upload"], content)
+    with ThreadPoolExecutor(5) as together:
+        answers = [together.submit(_complete, ann, material_id) for _ in range(4)]
+        together.submit(_put, made["upload"], bytes(len(content)))
+    seen = {answer.result().status_code for answer in answers}
+    assert seen <= {200, 409, 422}
+    if _eventually(ann, f"/v1/materials/{material_id}")["status"] == "READY":
+        assert _fetched(ann, material_id, tmp_path) == content
+    else:  # the exchange came first: refused, and nothing else ever stands under the name
+        assert 422 in seen
+
+
+def test_a_completion_that_broke_off_before_its_word_is_done_again(
+    ann: Caller, tmp_path: Path
+) -> None:
+    content = uuid4().bytes * 100
+    made = _register(ann, _announcement(content))
+    material_id = MaterialId(made["material_id"])
+    upload, kept = upload_key(ann.user_id, material_id), material_key(ann.user_id, material_id)
+    _put(made["upload"], content)
+    sha256 = hashlib.sha256(content).hexdigest()
+
+    async def copy_and_break_off(store: ObjectStore) -> StoredObject:
+        return await store.copy(upload, kept, content_type="video/mp4", sha256=sha256)
+
+    copied = _in_the_store(ann, copy_and_break_off)
+    assert (copied.size, copied.sha256) == (len(content), sha256)
+    assert _put(made["upload"], bytes(len(content))).status_code == 200
+    assert _complete(ann, material_id).json()["status"] == "READY"
+    assert _fetched(ann, material_id, tmp_path) == content

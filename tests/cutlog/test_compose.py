@@ -90,7 +90,7 @@ def test_each_process_that_joins_a_group_has_a_name_of_its_own() -> None:
         for key in ("CUTLOG_PROCESSORS_INSTANCE_ID", "CUTLOG_RUNNER_RUNNER_ID")
         if key in SERVICES[service]["environment"]
     ]
-    assert len(names) == len(set(names)) == 4
+    assert len(names) == len(set(names)) == 5
 
 
 def test_images_are_built_from_hashed_locks_and_run_without_rights() -> None:

@@ -1,6 +1,7 @@
 """Load, faults and the collection of evidence, on a whole installation of its own."""
 
 import asyncio
+import contextlib
 import json
 import random
 import signal
@@ -19,7 +20,18 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from cutlog.installation import LOCAL_POLICY, Installation, Plan, RunnerPlan
 from cutlog.stack.stack import PartName
 from cutlog.up import Up
-from tests.faults.proof import EVENT_TOPICS, Json, Proof, RawRecord, prove
+from schema.settings import load as load_settings
+from schema.settings import need
+from schema.wires.objects import ObjectMissingError, ObjectStore
+from tests.faults.proof import (
+    EVENT_TOPICS,
+    Json,
+    Proof,
+    RawRecord,
+    StoredBytes,
+    prove,
+    result_keys,
+)
 
 SESSION_SECONDS: Final = 4
 STOPPED_SECONDS: Final = 7
@@ -28,6 +40,7 @@ USERS: Final = 400
 TENANTS: Final = 40
 _READ_TOPICS = (*EVENT_TOPICS, "dead-letters", "refusals")
 _ASK_SECONDS = 10
+_OBJECTS_AT_ONCE = 8
 
 
 class Fault(NamedTuple):
@@ -49,6 +62,9 @@ def write_policy(path: Path) -> Path:
     """The local policy with short leases, beats and delays, and a tier that runs out of quota."""
     policy = json.loads(LOCAL_POLICY.read_bytes())
     policy["pools"]["R"] |= {"lease_seconds": 6, "beat_seconds": 1, "accept_seconds": 3}
+    # A drill breaks in a quarter of an hour what a year breaks: with the five losses of the usual
+    # policy some tasks would rightly end FAILED, and hide one that failed for a reason of ours.
+    # `failed_by_losses` of the proof counts those that came to it nevertheless.
     policy["retries"] = {"delays_ms": [300, 600], "loss_delay_ms": 500, "losses_max": 50}
     policy["retries"]["backstop_seconds"] = 60
     policy["scenes"]["rehearsal"]["run_limit_seconds"] = 30
@@ -79,10 +95,10 @@ def plan(policy: Path, **more: Any) -> Plan:  # noqa: ANN401 - fields of Plan
 
 
 def parameters(number: int) -> Json:
-    """Mostly work that is done at once; some in a worker process; some that fail as asked."""
+    """Mostly work that is done at once; a tenth stores a file; some fail as asked."""
+    if number % 10 == 0:
+        return {"seconds": 0.05, "steps": 2, "reports": 2}
     match number % 50:
-        case 0 | 1:
-            return {"seconds": 0.3, "steps": 6, "reports": 6}
         case 2:
             return {"no_op": True, "fail": "network", "fail_on_attempts": [1]}
         case 3:
@@ -282,11 +298,10 @@ def run(
         environ = installation.environ()
         asyncio.run(_await_ends(environ["CUTLOG_POSTGRES_DSN"], list(load.accepted)))
         starts = {name: up.starts(name) for name in up.names}
-        log, rows = asyncio.run(_evidence(environ))
+        log, rows, objects = asyncio.run(_evidence(environ))
         up.stop(stack=False)
-        return Outcome(
-            prove(log, load.accepted, rows), chaos.done, load, time.monotonic() - began, starts
-        )
+        proof = prove(log, load.accepted, rows, objects)
+        return Outcome(proof, chaos.done, load, time.monotonic() - began, starts)
     finally:
         up.stop()
 
@@ -307,10 +322,16 @@ async def _await_ends(dsn: str, accepted: Sequence[str], seconds: float = 180) -
     await connection.close()
 
 
-async def _evidence(
-    environ: dict[str, str],
-) -> tuple[dict[str, list[RawRecord]], dict[str, list[Json]]]:
-    """The log up to an instant, and the tables once they have caught up with it."""
+class Evidence(NamedTuple):
+    """All that the proof reads."""
+
+    log: dict[str, list[RawRecord]]
+    rows: dict[str, list[Json]]
+    objects: dict[str, StoredBytes]
+
+
+async def _evidence(environ: dict[str, str]) -> Evidence:
+    """The log up to an instant, the tables once they have caught up with it, and the objects."""
     log, ends = await _read_log(
         environ["CUTLOG_KAFKA_BROKERS"], int(environ["CUTLOG_KAFKA_PARTITIONS"])
     )
@@ -336,7 +357,22 @@ async def _evidence(
         ),
     }
     await connection.close()
-    return log, rows
+    return Evidence(log, rows, await _read_objects(environ, result_keys(log)))
+
+
+async def _read_objects(environ: dict[str, str], keys: Sequence[str]) -> dict[str, StoredBytes]:
+    """Every object, read to its end; what the store does not have is absent."""
+    found: dict[str, StoredBytes] = {}
+    at_once = asyncio.Semaphore(_OBJECTS_AT_ONCE)
+
+    async def read(store: ObjectStore, key: str) -> None:
+        async with at_once:
+            with contextlib.suppress(ObjectMissingError):
+                found[key] = StoredBytes(*await store.digest(key))
+
+    async with ObjectStore(need(load_settings(environ), "objects")) as store:
+        await asyncio.gather(*(read(store, key) for key in keys))
+    return found
 
 
 async def _rows(connection: Any, sql: str) -> list[Json]:  # noqa: ANN401 - a proxy class

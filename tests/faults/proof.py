@@ -6,7 +6,7 @@ with a JSON parser would. Every violation is one line that names the key.
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,6 +39,13 @@ class RawRecord(NamedTuple):
     value: bytes
 
 
+class StoredBytes(NamedTuple):
+    """An object as it was read."""
+
+    size: int
+    sha256: str
+
+
 @dataclass
 class Proof:
     """What was found. `sums` are figures for people, `violations` must be empty."""
@@ -55,8 +62,12 @@ def prove(
     log: Mapping[str, Sequence[RawRecord]],
     accepted: Iterable[str],
     rows: Mapping[str, Sequence[Json]] | None = None,
+    objects: Mapping[str, StoredBytes] | None = None,
 ) -> Proof:
-    """All checks. `log` in order within each partition; `accepted` are task ids that got a 202."""
+    """All checks. `log` in order within each partition; `accepted` are task ids that got a 202.
+
+    `objects` is what a GET of each object gave that `result_keys` names; what is missing is absent.
+    """
     proof = Proof()
     events = {topic: [json.loads(record.value) for record in log[topic]] for topic in EVENT_TOPICS}
     _sequences(proof, log, events)
@@ -65,6 +76,8 @@ def prove(
     _slots(proof, events["pool-events"])
     if rows is not None:
         _read_model(proof, statuses, events, rows)
+    if objects is not None:
+        _results(proof, events["task-events"], objects)
     proof.sums["dead_letters"] = len(log.get("dead-letters", ()))
     proof.sums["refusals"] = len(log.get("refusals", ()))
     return proof
@@ -149,7 +162,40 @@ def _tasks(proof: Proof, events: list[Json], accepted: set[str]) -> dict[str, st
     proof.sums["tasks"] = len(status)
     for name in sorted(set(status.values())):
         proof.sums[name.lower()] = sum(1 for value in status.values() if value == name)
+    # Not the task's fault: a policy with a low `losses_max` would end them so.
+    proof.sums["failed_by_losses"] = sum(
+        1
+        for event in events
+        if event["type"] == "task.failed.v1"
+        and event["failure"] == "retries_spent"
+        and event.get("loss")
+    )
     return status
+
+
+def result_keys(log: Mapping[str, Sequence[RawRecord]]) -> list[str]:
+    """The objects that results of tasks name."""
+    events = (json.loads(record.value) for record in log["task-events"])
+    return [file["object_key"] for file in _result_files(events)]
+
+
+def _result_files(events: Iterable[Json]) -> Iterator[Json]:
+    for event in events:
+        if event["type"] == "task.succeeded.v1":
+            yield from event.get("files", ())
+
+
+def _results(proof: Proof, events: list[Json], objects: Mapping[str, StoredBytes]) -> None:
+    """What a result names is in the store, whole, and is what was made."""
+    proof.sums["objects"] = 0
+    for file in _result_files(events):
+        key, promised = file["object_key"], StoredBytes(file["size"], file["sha256"])
+        stored = objects.get(key)
+        proof.demand(stored is not None, f"object {key}: not in the store")
+        proof.demand(
+            stored is None or stored == promised, f"object {key}: {stored}, promised {promised}"
+        )
+        proof.sums["objects"] += 1
 
 
 @dataclass

@@ -17,5 +17,6 @@ def test_every_part_may_fail_and_the_sums_are_right(tmp_path: Path) -> None:
     assert outcome.proof.violations == []
     assert outcome.load.unanswered == 0
     assert outcome.proof.sums["tasks"] >= TASKS_MIN
+    assert outcome.proof.sums["objects"] >= TASKS_MIN // 20, "too few tasks stored a file"
     assert outcome.load.refused["quota_exhausted"] > 0, "the scarce tier never ran out"
     assert sum(outcome.faults.values()) == len(EACH_ONCE)

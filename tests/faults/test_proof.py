@@ -1,5 +1,6 @@
 """The proof itself: green on what the rules wrote, red on every kind of damage."""
 
+import json
 from collections.abc import Callable
 
 import msgspec
@@ -35,7 +36,7 @@ from schema.objects import result_key
 from schema.policy import read_policy
 from schema.topics import Topic
 from schema.words import LossCause, Scene
-from tests.faults.proof import EVENT_TOPICS, RawRecord, prove
+from tests.faults.proof import EVENT_TOPICS, RawRecord, StoredBytes, prove, result_keys
 from tests.support.flow import Flow
 
 EVENTS = Topic.TASK_EVENTS
@@ -215,3 +216,36 @@ def test_a_table_that_says_otherwise_turns_it_red() -> None:
     words = prove(log, TASKS, rows).violations
     assert any("task_events" in word for word in words)
     assert any("quota of" in word for word in words)
+
+
+def test_every_object_of_a_result_must_be_there_as_it_was_promised() -> None:
+    log = raw(story())
+    keys = result_keys(log)
+    whole = dict.fromkeys(keys, StoredBytes(2, "00"))
+    proof = prove(log, TASKS, objects=whole)
+    assert proof.violations == []
+    assert proof.sums["objects"] == len(keys) == len(TASKS)
+    for damaged in (
+        dict.fromkeys(keys[1:], StoredBytes(2, "00")),
+        whole | {keys[0]: StoredBytes(1, "00")},
+        whole | {keys[0]: StoredBytes(2, "01")},
+    ):
+        words = prove(log, TASKS, objects=damaged).violations
+        assert [keys[0] in word for word in words] == [True]
+
+
+def test_a_task_that_ends_by_losses_is_counted() -> None:
+    log = raw(story())
+    assert prove(log, TASKS).sums["failed_by_losses"] == 0
+    log["task-events"] = [
+        record._replace(
+            value=json.dumps(
+                json.loads(record.value)
+                | {"type": "task.failed.v1", "failure": "retries_spent", "loss": "lease_expired"}
+            ).encode()
+        )
+        if b"task.succeeded.v1" in record.value
+        else record
+        for record in log["task-events"]
+    ]
+    assert prove(log, TASKS).sums["failed_by_losses"] == len(TASKS)

@@ -1,6 +1,7 @@
 """Reports are merged: a milestone once, the rest once a second, and nothing ever falls."""
 
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +71,6 @@ def test_at_most_one_a_second_goes_and_it_tells_the_most(
             assert due.percent == max(waiting)
             waiting = []
             sent.append(at)
-    assert all(later - one >= REPORT_SECONDS for one, later in zip(sent, sent[1:], strict=False))
+    assert all(later - one >= REPORT_SECONDS for one, later in pairwise(sent))
     assert len(sent) == len(steps) or len(sent) <= at + 1
     assert bool(sent) == bool(steps)

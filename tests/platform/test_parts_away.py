@@ -40,6 +40,16 @@ def unavailable(answer: httpx.Response) -> str:
     return code
 
 
+def await_not_ready(platform: Platform) -> None:
+    """Until the api says that it would take nothing, so that nobody is sent to it."""
+    answer = eventually(
+        lambda: httpx.get(f"{platform.url}/readyz", timeout=10),
+        lambda answer: answer.status_code == 503,
+        seconds=25,
+    )
+    assert answer.json()["reason"]
+
+
 def test_without_kafka_nothing_is_half_done_and_work_goes_on_afterwards(
     platform: Platform,
 ) -> None:
@@ -53,6 +63,7 @@ def test_without_kafka_nothing_is_half_done_and_work_goes_on_afterwards(
             for key in keys:
                 assert unavailable(ann.submit(key=key)) in {"log_away", "backlog"}
             unavailable(ann.cancel(running))
+            await_not_ready(platform)
             # What is known is still told.
             assert ann.task(before["task_id"])["status"] == "SUCCEEDED"
             told(ann.http.get("/v1/quotas"), 200)
@@ -86,6 +97,7 @@ def test_without_postgres_work_goes_on_and_the_read_model_catches_up(platform: P
         with away(platform, "postgres"):
             assert unavailable(ann.submit(key=key)) == "read_model_away"
             assert unavailable(ann.http.get(f"/v1/tasks/{task_id}")) == "read_model_away"
+            await_not_ready(platform)
             time.sleep(6)  # the fault itself: it is away for longer than the work takes
             back_at = datetime.now(UTC)
         task = ann.await_end(task_id)

@@ -102,7 +102,7 @@ class Runner:
         self.free(dispatch)
 
     def free(self, dispatch: r.DispatchAttempt) -> None:
-        self._play.ask(free_slot(dispatch, self))  # type: ignore[arg-type]
+        self._play.ask(free_slot(dispatch, self))
 
     def give_back(self, dispatch: r.DispatchAttempt) -> None:
         self._play.ask(

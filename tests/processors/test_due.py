@@ -70,7 +70,7 @@ def test_what_is_due_comes_earliest_first_and_in_pages(
     wanted = table.naive(served_ms)
     found = list(table.index.due(PARTITION, served_ms, limit))
     assert len(found) == len(set(found)) <= limit
-    deadlines = dict((key, due) for due, key in wanted)
+    deadlines = {key: due for due, key in wanted}
     assert [deadlines[key] for key in found] == [due for due, _ in wanted[: len(found)]]
     # A key that came back to an earlier deadline may stand twice in the heap: a page is then short.
     if limit >= 2 * len(steps):

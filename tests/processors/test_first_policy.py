@@ -44,6 +44,10 @@ async def adopted(ground: Ground) -> list[int]:
     return [one.policy.version for one in found if isinstance(one, PolicyAdopted)]
 
 
+async def adoption(ground: Ground, topic: Topic, event_id: str) -> None:
+    await ground.wait(topic, PolicyAdopted, lambda one: one.event_id == event_id)
+
+
 async def test_an_empty_log_gets_one_for_every_partition(ground: Ground) -> None:
     assert await publish_first_policy(ground.kafka, LOCAL_POLICY) == 4
     assert await published(ground) == 4
@@ -92,11 +96,7 @@ async def test_published_twice_it_is_adopted_once_and_then_never_published_again
     await ground.publish(newer)
     for topic in (Topic.QUOTA_EVENTS, Topic.POOL_EVENTS):
         for number in range(2):
-            await ground.wait(
-                topic,
-                PolicyAdopted,
-                lambda one, number=number: one.event_id == f"publish-{number}.0",
-            )
+            await adoption(ground, topic, f"publish-{number}.0")
     assert await publish_first_policy(ground.kafka, LOCAL_POLICY) == 0
     await processor.end(signal.SIGKILL)
     assert sorted(await adopted(ground)) == [1] * 4 + [2] * 4

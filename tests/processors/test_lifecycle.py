@@ -10,7 +10,7 @@ from schema.ids import CommandId
 from schema.refusals import Refusal
 from schema.topics import Topic
 from schema.words import LossCause
-from tests.processors.play import ANN, BEN, Play
+from tests.processors.play import BEN, Play
 
 
 @pytest.fixture(params=[1, 2, 3])

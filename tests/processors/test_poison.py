@@ -25,7 +25,7 @@ _quota_reserve = sys.modules["commands.quotas.reserve"]
 _task_retrying = sys.modules["commands.tasks.retrying"]
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """What the code raises when it is wrong."""
 
 
@@ -41,7 +41,7 @@ def breaks(rule: Any, only: str = "") -> Any:  # noqa: ANN401 - any rule
 
     def broken(state: Any, command: Any, asked: Any) -> Any:  # noqa: ANN401
         if only in ("", command.task_id):
-            raise Broken(command.task_id)
+            raise BrokenError(command.task_id)
         return rule(state, command, asked)
 
     return broken
@@ -122,7 +122,7 @@ def test_a_poison_command_is_a_letter_and_its_task_waits_behind_it_in_order(
     runner.finish(first)
     (letter,) = letters(play)
     key = f"task/{sick}"
-    assert (letter.cause, letter.quarantined_key) == (f"Broken: {sick}", key)
+    assert (letter.cause, letter.quarantined_key) == (f"BrokenError: {sick}", key)
     assert b"task.finish.v1" in (letter.value or b"")
     canceled = play.cancel(sick)
     again = play.cancel(sick, name="cancel again")
@@ -145,7 +145,11 @@ def test_a_poison_submission_is_answered_internal_and_makes_nobody_wait(
 ) -> None:
     play = Play()
     exceeded = _quota_reserve._exceeded
-    mended.setattr(_quota_reserve, "_exceeded", lambda *_: 1 / 0)
+
+    def broken(*_: object) -> None:
+        raise BrokenError
+
+    mended.setattr(_quota_reserve, "_exceeded", broken)
     command = play.submission("one")
     play.ask(command)
     (reply,) = play.replies(command)
@@ -170,7 +174,7 @@ def test_a_poison_pool_command_leaves_the_pool_as_if_it_had_never_been(
     def breaks_late(state: Any, pool: Any, event: Any, now: Any) -> Any:  # noqa: ANN401
         after = attempt_of(state, pool, event, now)  # rows and indexes have changed already
         if event.task_id == sick:
-            raise Broken(event.task_id)
+            raise BrokenError(event.task_id)
         return after
 
     mended.setitem(_pool_evolve.EVOLVE, e.SlotFreed, breaks_late)
@@ -217,7 +221,7 @@ def test_a_poison_tick_is_a_letter_and_the_next_one_goes_on(mended: pytest.Monke
     runner.fail(runner.inbox(r.DispatchAttempt)[0], FailureClass.NETWORK)
 
     def broken(*_: object) -> None:
-        raise Broken
+        raise BrokenError
 
     timers = sys.modules["commands.tasks.timers"]
     mended.setattr(timers, "queue", broken)

@@ -23,7 +23,7 @@ class Written(NamedTuple):
 
 
 def recovered(partitions: int, number: int, changelog: Changelog) -> Writer:
-    """A new process: nothing but the changelog, its keys in another order than they were written."""
+    """A new process: nothing but the changelog, its keys in another order than written."""
     tables = Tables()
     outputs = {str(topic): partitions for topic in OUTPUTS}
     writer = Writer(

@@ -173,7 +173,7 @@ def test_each_time_that_it_is_asked_it_is_answered_once(ask: Ask) -> None:
     play = Play()
     command = ask(play)
     asked_already = 1 if ask.__name__.startswith("material") else 0
-    if command.__class__ is c.PauseLane and command.pool_id not in POLICY.pools:  # type: ignore[attr-defined]
+    if isinstance(command, c.PauseLane) and command.pool_id not in POLICY.pools:
         place = Route(Topic.POOL_COMMANDS, 0, "Z")
         for _ in range(TIMES):
             play.flow.put(place, encode(command))

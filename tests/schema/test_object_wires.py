@@ -60,6 +60,22 @@ async def test_a_file_is_streamed_with_its_digest(store: ObjectStore, tmp_path: 
     await store.delete(key)
 
 
+async def test_a_copy_says_of_itself_what_its_maker_knows(store: ObjectStore) -> None:
+    source, target = f"tests/{uuid4().hex}", f"tests/{uuid4().hex}"
+    with pytest.raises(ObjectMissingError):
+        await store.copy(source, target, content_type="video/mp4")
+    await store.put(source, DATA, content_type="text/plain")
+    unread = await store.copy(source, target, content_type="video/mp4")
+    assert unread[:2] == (target, len(DATA))
+    assert (unread.content_type, unread.sha256) == ("video/mp4", "")
+    known = await store.copy(source, target, content_type="video/mp4", sha256=SHA256)
+    assert known.sha256 == SHA256
+    await store.put(source, b"other", content_type="text/plain")
+    assert await store.digest(target) == (len(DATA), SHA256)
+    await store.delete(source)
+    await store.delete(target)
+
+
 async def test_callers_upload_and_fetch_by_addresses_that_are_good_for_one_object(
     store: ObjectStore,
 ) -> None:

@@ -55,7 +55,7 @@ class Process:
             while True:
                 assert self.process.returncode is None, self.log.read_text()[-3_000:]
                 with suppress(httpx.HTTPError):
-                    if (await client.get(f"{self.url}/readyz")).status_code == httpx.codes.OK:
+                    if (await client.get(f"{self.url}/readyz")).is_success:
                         return
                 await asyncio.sleep(0.05)
 
