@@ -57,7 +57,7 @@ class Parts:
     async def start(self) -> None:
         """Start what works beside the requests. Returns at once: readiness says what is missing."""
         await self.objects.start()
-        self._begin(self.asker.connect(), "log")
+        self._begin(self.asker.connect(), "log", ends=True)
         self._begin(self.reader.run(), "replies")
         self._begin(self.live.run(), "live")
         self._begin(self.standing.run(), "standing")
@@ -85,16 +85,25 @@ class Parts:
             return "replies are not read"
         return self.standing.problem()
 
-    def _begin(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+    def _begin(
+        self, coroutine: Coroutine[Any, Any, None], name: str, *, ends: bool = False
+    ) -> None:
+        """`ends`: it is done once it has done what it is there for."""
         task = asyncio.create_task(coroutine, name=name)
-        task.add_done_callback(_ended)
+        task.add_done_callback(lambda done: self._ended(done, ends=ends))
         self._background.append(task)
 
+    def _ended(self, task: "asyncio.Task[None]", *, ends: bool) -> None:
+        """A part that ends by itself is a defect: the process ends too, and is started again.
 
-def _ended(task: "asyncio.Task[None]") -> None:
-    """A part that ends by itself is a defect: the process ends too, and is started again."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        _log.critical("a part of the api failed", exc_info=error, extra=facts(part=task.get_name()))
+        So is one that was canceled while nobody stops: a library did that, not we.
+        """
+        if self.stopping:
+            return
+        error = None if task.cancelled() else task.exception()
+        if ends and error is None and not task.cancelled():
+            return
+        _log.critical("a part of the api ended", exc_info=error, extra=facts(part=task.get_name()))
         signal.raise_signal(signal.SIGTERM)
 
 

@@ -41,9 +41,7 @@ def run(directory: Path, clip: Path | None, target_seconds: float) -> int:
         console.print(f"  ready after {time.monotonic() - began:.1f} s, api at {up.api_url}")
         token = installation.token(_SUB, tenant=_TENANT, tier=_TIER)
         with Client(up.api_url, token) as client:
-            film_ok = _film(
-                client, source, planted, target_seconds, directory / "films", key
-            )
+            film_ok = _film(client, source, planted, target_seconds, directory / "films", key)
             again_ok = _same_key(client, source, target_seconds, key)
         over_ok = _over_quota(installation, up.api_url)
         console.print(Rule("Stopping"))
@@ -203,4 +201,3 @@ def _over_quota(installation: Installation, url: str) -> bool:
                 return refused.status == 429  # noqa: PLR2004 - Too Many Requests
             console.print(f"  submit {number}: accepted")
     return False
-

@@ -1,4 +1,4 @@
-"""What is done with work that raises: its dead letter, and the timers of a tick, each on its own."""
+"""What is done with work that raises: its dead letter; the timers of a tick, each on its own."""
 
 from collections.abc import Callable
 

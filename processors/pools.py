@@ -61,11 +61,12 @@ class Pools:
         self._table = tables.pools
         self._outbox = outbox
         self._recovered = _Recovered()
+        self._at_work: dict[int, Record] = {}
+        """By partition, the last record that may have changed its pools."""
         self._table.listen(self._recovered)
 
     def handle(self, step: Step, record: Record) -> None:
         """One command."""
-        # First of all: what cannot be decoded is undone too, and must not undo the step before.
         state = self._begin(step)
         command = POOL_COMMANDS.decode(record.value or b"")
         if isinstance(command, ReleaseKey):
@@ -104,9 +105,10 @@ class Pools:
             undo=state.rollback,
         )
 
-    def undo(self, partition: int) -> None:
-        """The last command was poison: as if it had never been."""
-        self._recovered.states[partition].rollback()
+    def undo(self, step: Step) -> None:
+        """This step's record was poison: as if it had never been; not what stands before it."""
+        if self._at_work.get(step.partition) is step.cause:
+            self._recovered.states[step.partition].rollback()
 
     def states(self) -> list[pools.PoolState]:
         """The pools of every partition of this process, to be read for metrics."""
@@ -114,6 +116,7 @@ class Pools:
 
     def _begin(self, step: Step) -> pools.PoolState:
         """The state for a new step; what the last one changed stays."""
+        self._at_work[step.partition] = step.cause
         state = self._recovered.states[step.partition]
         state.take_changes()
         return state

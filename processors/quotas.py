@@ -59,9 +59,7 @@ class Quotas:
         for key in self._due.due(step.partition, now.served_ms, limit, waits):
             count += 1
             # No command has this key: nothing but the forgetting of the row waits behind it.
-            guarded(
-                step, self._outbox, f"quota-row/{key.decode()}", partial(self._fire, step, key)
-            )
+            guarded(step, self._outbox, f"quota-row/{key.decode()}", partial(self._fire, step, key))
         return count == limit
 
     def _fire(self, step: Step, key: bytes) -> None:

@@ -110,8 +110,7 @@ class CutlogRules:
 
     def poisoned(self, step: Step, record: Record, error: BaseException) -> None:
         """Write the record whole to the dead letters; whoever waits for an answer gets INTERNAL."""
-        if record.topic == Topic.POOL_COMMANDS:
-            self.pools.undo(step.partition)
+        self.pools.undo(step)
         log.error(  # the engine logs the error itself
             "a command is poison",
             extra=facts(topic=record.topic, partition=record.partition, offset=record.offset),

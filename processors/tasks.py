@@ -8,13 +8,13 @@ from processors.clock import now_of
 from processors.due import DueIndex
 from processors.engine import Record, Step
 from processors.outbox import Outbox
-from processors.quotas import Quotas, tick_id
 from processors.poison import guarded
+from processors.quotas import Quotas, tick_id
 from processors.step_rows import StepRows
 from processors.tables import Tables
 from schema.codec import TASK_COMMANDS
 from schema.commands import RefuseAttempt, ReleaseKey, StartAttempt, TaskCommand
-from schema.ids import EventId, TaskId, follow_up_id
+from schema.ids import event_id_of, follow_up_id
 from schema.topics import Topic
 
 _QUARANTINED = "quarantined"
@@ -62,9 +62,9 @@ class Tasks:
     def refuse(self, step: Step, command: StartAttempt) -> None:
         """The task cannot be asked now: the slot that is held for it is free again at once."""
         refused = RefuseAttempt(
-            command_id=follow_up_id(EventId(command.command_id), "q"),
+            command_id=follow_up_id(event_id_of(command.command_id, 0), "q"),
             pool_id=command.pool_id,
-            task_id=TaskId(command.task_id),
+            task_id=command.task_id,
             token=command.token,
             reason=_QUARANTINED,
         )

@@ -24,7 +24,7 @@ from commands.pools.rows import (
 from commands.pools.state import PoolState
 from schema import commands as c
 from schema import events as e
-from schema.ids import PoolId, RunnerId, TaskId
+from schema.ids import PoolId, RunnerId, TaskId, event_id_of, follow_up_id
 from schema.refusals import Refusal
 from schema.replies import BeatAnswered
 from schema.words import LossCause
@@ -86,7 +86,7 @@ def _grant(draft: Draft, command: c.GrantAttempt) -> None:
     if lease is None:
         draft.orders.append(
             c.LoseAttempt(
-                command_id=follow_up_id(e_id(command), "l"),
+                command_id=follow_up_id(event_id_of(command.command_id, 0), "l"),
                 task_id=command.task_id,
                 token=command.token,
                 cause=LossCause.NOT_ACCEPTED,

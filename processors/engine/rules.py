@@ -25,9 +25,10 @@ class Rules(Protocol):
     def tick(self, step: Step, topic: str) -> bool:
         """Handle at most some hundred due timers of `topic`, in order of being due.
 
-        Each timer is work of its own: `step.seal` after it; if it raises, `step.undo`, a dead
-        letter, and `step.fail` with the smallest key, whose timers are left out until it is
-        released. True: more is due now (of what is not left out); another tick is appended at once.
+        Each timer is work of its own: `step.seal` after it. If it raises: `step.undo`, `step.fail`
+        with the smallest key, whose timers are left out until it is released, a dead letter, and
+        `step.seal` again. True: more is due now (of what is not left out); another tick is
+        appended at once.
         """
         ...
 

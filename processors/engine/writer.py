@@ -227,9 +227,9 @@ class Writer:
             self.quarantine.count(self.clock.now)
         else:
             step.accept(self._changes, self._sends)
-            for key, error in step.failures:
-                self._tell(record, error, key)
-                self._hold(record, error, key, timer=True)
+            for failed in step.failures:
+                self._tell(record, failed.error, failed.key)
+                self._hold(record, failed.error, failed.key, timer=True)
             if more:
                 self.more_due.add(topic)
 

@@ -2,6 +2,7 @@
 
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from commands.decider import Decision
@@ -148,6 +149,19 @@ def test_a_refusal_after_the_grant_frees_nothing() -> None:
     pools.task_says(c.GrantAttempt, "t")
     quiet(pools.task_says(c.RefuseAttempt, "t", 1, reason="token_stale"))
     assert pools.free == 0
+
+
+def test_a_grant_for_a_slot_that_was_given_away_sends_the_task_back() -> None:
+    pools = Pools()
+    pools.register()
+    pools.enqueue("t")
+    said(pools.task_says(c.RefuseAttempt, "t", reason="quarantined"), e.SlotRefused)
+    said(
+        pools.task_says(c.GrantAttempt, "t"),
+        a(c.LoseAttempt, task_id="t", token=1, cause=LossCause.NOT_ACCEPTED),
+    )
+    assert pools.free == 1
+    pools.check()
 
 
 def test_granted_and_accepted_twice_is_once() -> None:
@@ -666,6 +680,28 @@ def test_a_policy_is_adopted_once_and_never_an_older_one() -> None:
     assert isinstance(older.reply, Refused)
     assert older.refusal is not None
     assert older.refusal.reason is Refusal.POLICY_OUTDATED
+    said(pools.publish(policy(3)), a(e.PolicyAdopted, seq=2))
+    pools.check()
+
+
+def test_a_policy_that_no_partition_may_adopt_is_adopted_by_no_pool_either() -> None:
+    pools = Pools(adopted=False)
+    pools.publish(policy(2))
+    tokyo = msgspec.structs.replace(policy(3), timezone="Asia/Tokyo")
+    for document, reason, detail in (
+        (policy(2, lease_seconds=60), Refusal.IDEMPOTENCY_CONFLICT, ""),
+        (
+            policy(3, beat_seconds=120),
+            Refusal.POLICY_INVALID,
+            "pools.A: a lease must outlast a beat",
+        ),
+        (tokyo, Refusal.POLICY_INVALID, "timezone: UTC is fixed"),
+    ):
+        refused = pools.publish(document, reply_to=1)
+        said(refused)
+        assert refused.refusal is not None
+        assert (refused.refusal.reason, refused.refusal.detail) == (reason, detail)
+        assert isinstance(refused.reply, Refused)
     said(pools.publish(policy(3)), a(e.PolicyAdopted, seq=2))
     pools.check()
 

@@ -685,7 +685,7 @@ def test_a_policy_told_twice_is_adopted_once() -> None:
 def test_versions_only_rise() -> None:
     story = world(policy(7))
     story.when(publish(policy(6), reply_to=3)).refused(
-        Refusal.POLICY_OUTDATED, "7 is in force"
+        Refusal.POLICY_OUTDATED, "version 7 is in force"
     ).replied(Refused, key="policy")
     story.when(publish(policy(7, credits=1))).refused(Refusal.IDEMPOTENCY_CONFLICT)
 
@@ -726,16 +726,23 @@ def test_a_parked_key_is_the_business_of_the_shell() -> None:
 # --- forgetting ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", [commit(CREDIT), release()])
-def test_a_resolved_reservation_counts_as_absent_after_a_day(
-    end: c.CommitReservation | c.ReleaseReservation,
+@pytest.mark.parametrize(("end", "days"), [(commit(CREDIT), 1), (release(), 7)])
+def test_a_resolved_reservation_counts_as_absent_as_long_after_as_its_task(
+    end: c.CommitReservation | c.ReleaseReservation, days: int
 ) -> None:
-    story = world().given(submit(), end).after(DAY - 0.001)
+    story = world().given(submit(), end).after(days * DAY - 0.001)
     story.when(end).nothing()
     story.after(0.001).when(end).refused(Refusal.RESERVATION_UNKNOWN)
     # The api asks the read model before it appends: no id is used twice in truth.
     (reserved,) = story.handle(story.rows, submit(), story.now).events
     a(e.QuotaReserved, seq=3, reservation_id=submit_id("one")).check(reserved)
+
+
+def test_what_was_released_is_known_as_long_as_anything_that_has_ended() -> None:
+    keep = KeepPolicy(ended_seconds=50, failed_seconds=20)
+    story = world(keep=keep).given(submit(), release()).after(49)
+    story.when(release()).nothing()
+    story.after(1).when(release()).refused(Refusal.RESERVATION_UNKNOWN)
 
 
 def test_an_outage_brings_no_forgetting_nearer() -> None:
@@ -790,7 +797,7 @@ def test_a_tick_that_comes_early_forgets_nothing() -> None:
 
 
 def test_a_tick_for_a_row_that_has_a_new_life_does_nothing() -> None:
-    story = world().given(submit(), release()).after(DAY)
+    story = world().given(submit(), release()).after(7 * DAY)
     keys = [key for key, row in story.rows if isinstance(row, quotas.Released)]
     story.handle(story.rows, submit(), story.now)
     (key,) = keys

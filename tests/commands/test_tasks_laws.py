@@ -4,7 +4,9 @@ Each run is a random sequence of commands, passing time, outages and ticks; at i
 invariants of the domain.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -101,10 +103,12 @@ class Run:
         match kind:
             case "create":
                 self.offered.append(f"submit-{number}")
-                return w.create(*self.materials, reservation=self.offered[-1])
+                self.said.append(w.create(*self.materials, reservation=self.offered[-1]))
+                return self.said[-1]
             case "requeue":
                 self.offered.append(f"retry-{number}")
-                return w.requeue(self.offered[-1], reply_to=(None, 1)[draw % 2])
+                self.said.append(w.requeue(self.offered[-1], reply_to=(None, 1)[draw % 2]))
+                return self.said[-1]
             case _:
                 command = self.report(kind, token, draw)
         named = msgspec.structs.replace(command, command_id=CommandId(f"{kind}-{number}"))
@@ -156,18 +160,78 @@ LIFE = st.builds(
 @SETTINGS
 @given(LIFE)
 def test_every_reservation_is_resolved_exactly_once_and_never_charged_beyond(run: Run) -> None:
-    held: set[str] = set()
-    if run.row is not None and not tasks.STATUSES[type(run.row)].ended:
-        held = {run.row.taken[-1]}
-    resolved: dict[str, set[str]] = {one: set() for one in run.offered}
-    for order in run.story.ordered:
-        if isinstance(order, RESOLVES):
-            resolved[order.reservation_id].add(order.command_id)
-        if isinstance(order, c.CommitReservation):
-            assert order.amount_micros <= w.RESERVED
-    assert {one: len(ids) for one, ids in resolved.items()} == {
-        one: 0 if one in held else 1 for one in run.offered
-    }
+    """By the end of the task that took it; who offers one that is not held is told to release it.
+
+    That may be told again and again: the account releases once, and what is committed stays so.
+    """
+    held: str | None = None
+    taken: set[str] = set()
+    resolved: Counter[str] = Counter()
+    given_back: set[str] = set()
+    for _, outcome in run.outcomes:
+        for event in outcome.events:
+            if isinstance(event, e.TaskCreated | e.TaskRetried):
+                assert held is None
+                assert event.reservation_id not in taken
+                held = event.reservation_id
+                taken.add(held)
+        for order in outcome.decision.orders:
+            if not isinstance(order, RESOLVES):
+                continue
+            if outcome.decision.refusal is not None:
+                assert isinstance(order, c.ReleaseReservation)
+                assert order.reservation_id != held
+                given_back.add(order.reservation_id)
+                continue
+            assert order.reservation_id == held
+            resolved[order.reservation_id] += 1
+            if isinstance(order, c.CommitReservation):
+                assert order.amount_micros <= w.RESERVED
+        if any(isinstance(event, ENDS) for event in outcome.events):
+            held = None
+    assert resolved == Counter(taken - {held})
+    assert taken | given_back == set(run.offered)
+
+
+@SETTINGS
+@given(LIFE)
+def test_every_token_that_was_granted_has_its_card_time_in_exactly_one_event(run: Run) -> None:
+    """It runs until that event, and no other event of the task counts any card time."""
+    token = 0
+    started: datetime | None = None
+    stored: int | None = None
+    for command, outcome in run.outcomes:
+        for event in outcome.events:
+            match event:
+                case e.TaskStarted():
+                    assert started is None
+                    token, started, stored = event.token, event.at, None
+                case e.TaskStoring():
+                    stored = event.card_ms
+                case e.TaskRequeued() | e.TaskSucceeded() | e.TaskFailed() | e.TaskCanceled():
+                    measured = getattr(event, "card_measured", True)
+                    assert event.token == token
+                    if started is None:
+                        assert isinstance(event, e.TaskCanceled)
+                        assert (event.card_ms, measured) == (0, True)
+                        continue
+                    ran_ms = (event.at - started) // timedelta(milliseconds=1)
+                    assert (event.card_ms, measured) == _card_time(command, ran_ms, stored)
+                    started = None
+                case _:
+                    assert not hasattr(event, "card_ms")
+    assert (started is not None) == isinstance(run.row, tasks.Running | tasks.Storing)
+
+
+def _card_time(command: Any, ran_ms: int, stored: int | None) -> tuple[int, bool]:  # noqa: ANN401
+    """The runner's last word, or (False) the time that it may have been at most."""
+    match command:
+        case c.FinishAttempt():
+            return command.card_ms, True
+        case c.FailAttempt() | c.AttemptYielded():
+            return max(command.card_ms, stored or 0), True
+        case _:
+            return (ran_ms, False) if stored is None else (stored, True)
 
 
 @SETTINGS

@@ -77,7 +77,7 @@ REPORT = (UNKNOWN, NOT_RUNNING, NOT_RUNNING, STALE, STALE)
 # absent, created, queued, delayed, queued again, running, storing,
 # succeeded, failed, canceled, expired
 TABLE: dict[str, tuple[str, ...]] = {
-    "create": ("TaskCreated TaskQueued", *[""] * 10),
+    "create": ("TaskCreated TaskQueued", *[""] * 6, *["reservation_resolved"] * 4),
     "create otherwise": ("TaskCreated TaskQueued", *["idempotency_conflict"] * 10),
     "requeue": (UNKNOWN, *[NOT_FAILED] * 7, "TaskRetried", NOT_FAILED, NOT_FAILED),
     "confirm": (

@@ -303,6 +303,8 @@ def test_a_loss_burns_no_retry_waits_for_repair_and_stops_whoever_still_works() 
             failure=None,
             counted=False,
             delay_ms=120_000,
+            card_ms=0,
+            card_measured=False,
         )
     ).orders(a(StopAttempt, runner_id="gpu-1", token=1))
     story.when(w.lose()).nothing()
@@ -421,6 +423,60 @@ def test_an_outage_does_not_bring_the_backstop_nearer() -> None:
     story = running().after_outage(10 * w.BACKSTOP)
     assert story.tick() == []
     story.when(w.finish()).then(e.TaskSucceeded)
+
+
+# --- every card second --------------------------------------------------------------------------
+
+
+def test_a_lost_attempt_is_accounted_the_log_time_since_its_start() -> None:
+    story = running().after(7).after_outage(3)
+    story.when(w.lose()).then(a(e.TaskRequeued, card_ms=10_000, card_measured=False))
+
+
+def test_the_sixth_loss_is_accounted_like_the_first() -> None:
+    story = queued()
+    for token in range(1, 6):
+        story.given(w.start(token), w.lose(token)).after(120).tick()
+    story.given(w.start(6)).after(4)
+    story.when(w.lose(6)).then(a(e.TaskFailed, card_ms=4_000, card_measured=False))
+
+
+def test_the_backstop_is_accounted_the_whole_time() -> None:
+    running().after(w.BACKSTOP).due().then(
+        a(e.TaskRequeued, card_ms=w.BACKSTOP * 1000, card_measured=False)
+    )
+
+
+def test_a_canceled_attempt_is_accounted_the_log_time_since_its_start() -> None:
+    running().after(10).when(w.cancel()).then(
+        a(e.TaskCanceled, card_ms=10_000, card_measured=False)
+    )
+
+
+def test_what_its_runner_told_when_it_began_to_store_is_the_card_time_of_what_ends_then() -> None:
+    told = {"card_ms": 18_000, "card_measured": True}
+    ends = (
+        (w.cancel(), a(e.TaskCanceled, **told)),
+        (w.lose(), a(e.TaskRequeued, loss=LossCause.LEASE_EXPIRED, **told)),
+    )
+    for command, event in ends:
+        story = running().after(20).given(w.store(card_ms=18_000), w.milestone(90)).after(500)
+        story.when(command).then(event)
+    story = running().after(20).given(w.store(card_ms=18_000)).after(4200)
+    story.due().then(a(e.TaskRequeued, loss=LossCause.BACKSTOP, **told))
+
+
+def test_a_runner_that_stored_never_tells_less_afterwards() -> None:
+    story = storing().after(5)
+    story.when(w.fail(failure=FailureClass.STORE)).then(
+        a(e.TaskFailed, card_ms=20_000, card_measured=True)
+    )
+    running().given(w.store(card_ms=2_000)).when(w.fail()).then(a(e.TaskRequeued, card_ms=5_000))
+
+
+def test_card_time_is_told_once_and_a_wait_has_none() -> None:
+    for story in (queued(), running().given(w.fail()).after(5), running().given(w.give_back())):
+        story.when(w.cancel()).then(a(e.TaskCanceled, card_ms=0, card_measured=True))
 
 
 # --- canceled -----------------------------------------------------------------------------------
@@ -577,11 +633,30 @@ def test_nobody_retries_what_is_not_his() -> None:
     )
 
 
-def test_an_old_reservation_told_again_is_neither_taken_nor_released_again() -> None:
+def test_a_reservation_that_was_taken_before_is_never_taken_again_and_goes_back() -> None:
+    """The account has forgotten it by then, and has reserved anew."""
     story = failed().given(w.requeue(), w.start(2), w.fail(2, FailureClass.INPUT))
-    story.given(w.requeue("retry-2"), w.start(3), w.fail(3, FailureClass.INPUT))
+    story.given(w.requeue("retry-2"), w.start(3))
+    story.when(w.requeue("retry-2")).nothing().replied(Accepted, status=Status.RUNNING)
+    story.when(w.requeue("retry-1")).refused(Refusal.RESERVATION_RESOLVED).orders(
+        a(c.ReleaseReservation, reservation_id="retry-1")
+    )
+    story.given(w.fail(3, FailureClass.INPUT))
     for told in ("submit-1", "retry-1", "retry-2"):
-        story.when(w.requeue(told)).nothing().replied(Accepted, status=Status.FAILED)
+        story.when(w.requeue(told)).refused(Refusal.RESERVATION_RESOLVED).orders(
+            a(c.ReleaseReservation, reservation_id=told, account_id=w.ACCOUNT, ran=False)
+        ).replied(Refused, reason=Refusal.RESERVATION_RESOLVED, command_id=told)
+    story.when(w.requeue("retry-3")).then(e.TaskRetried)
+
+
+@pytest.mark.parametrize("last", [w.finish(2), w.cancel()])
+def test_a_retry_told_again_after_the_end_is_refused_and_its_reservation_goes_back(
+    last: c.FinishAttempt | c.CancelTask,
+) -> None:
+    story = failed().given(w.requeue(), w.start(2), last)
+    story.when(w.requeue()).refused(Refusal.RESERVATION_RESOLVED).orders(
+        a(c.ReleaseReservation, reservation_id="retry-1")
+    ).replied(Refused)
 
 
 # --- created twice, forgotten -------------------------------------------------------------------
@@ -614,7 +689,9 @@ def test_a_failed_task_can_be_retried_for_a_week() -> None:
 
 def test_a_history_never_begins_twice_as_long_as_its_row_stands() -> None:
     story = running().given(w.finish()).after(10 * 86_400)
-    story.when(w.create()).nothing()
+    story.when(w.create()).refused(Refusal.RESERVATION_RESOLVED).orders(
+        a(c.ReleaseReservation, reservation_id="submit-1")
+    )
     story.when(w.create(reservation="submit-2")).refused(Refusal.IDEMPOTENCY_CONFLICT).orders(
         a(c.ReleaseReservation, reservation_id="submit-2")
     )

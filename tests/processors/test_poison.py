@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from commands.tasks import attempts
+from commands import pools, quotas, tasks
+from commands.tasks import attempts, ending
 from processors.engine import UnknownVersionError
 from processors.engine.errors import StayDownError
 from schema import commands as c
@@ -14,12 +15,15 @@ from schema import events as e
 from schema import replies as r
 from schema.codec import encode
 from schema.failures import FailureClass
-from schema.ids import TaskId, user_partition
+from schema.ids import CommandId, TaskId, UserId, user_partition
 from schema.refusals import Refusal
 from schema.topics import Topic, pool_partition
-from tests.processors.play import BEN, POOL, Play
+from tests.processors.play import BEN, POOL, Play, Runner
 from tests.schema.samples import sample
 
+_pool_decide = sys.modules["commands.pools.decide"]
+_pool_steps = sys.modules["commands.pools.steps"]
+_rules = sys.modules["processors.rules"]
 _pool_evolve = sys.modules["commands.pools.evolve"]
 _quota_reserve = sys.modules["commands.quotas.reserve"]
 _task_retrying = sys.modules["commands.tasks.retrying"]
@@ -214,23 +218,305 @@ def test_who_asked_for_a_retry_is_told_when_the_task_could_not_judge_it(
     assert (reply.reason, reply.key) == (Refusal.INTERNAL, task)
 
 
-def test_a_poison_tick_is_a_letter_and_the_next_one_goes_on(mended: pytest.MonkeyPatch) -> None:
-    play = Play()
+# --- timers ---------------------------------------------------------------------------------------
+
+
+def more_due(play: Play) -> set[str]:
+    return {topic for writer in play.flow.writers for topic in writer.more_due}
+
+
+def pass_hours(play: Play, hours: int) -> None:
+    """The served clocks go on by hours at once, without the ticks in between."""
+    for writer in play.flow.writers:
+        stall = writer.clock.stall
+        writer.clock.stall = {topic: ms - hours * 3_600_000 for topic, ms in stall.items()}
+
+
+def fails_for(rule: Any, sick: str) -> Any:  # noqa: ANN401 - any rule of a timer
+    """The rule of a deadline, which raises where `sick` is named, after it has done its work."""
+
+    def broken(rows: Any, timer: Any, *rest: Any) -> Any:  # noqa: ANN401
+        done = rule(rows, timer, *rest)
+        if sick in (timer if isinstance(timer, str) else timer.key):
+            raise BrokenError(sick)
+        return done
+
+    return broken
+
+
+def test_one_bad_task_timer_is_a_letter_and_waits_alone(mended: pytest.MonkeyPatch) -> None:
+    play = Play(partitions=1)
+    runner = play.runner(slots=2)
+    sick, well = play.submit("sick"), play.submit("well", user=BEN)
+    for dispatch in runner.inbox(r.DispatchAttempt):
+        runner.fail(dispatch, FailureClass.NETWORK)
+    mended.setattr(tasks, "on_due", fails_for(tasks.on_due, sick))
+    play.flow.tick(60, each=runner.beat)  # one letter, not one a second until it stays down
+    (letter,) = letters(play)
+    key = f"task/{sick}"
+    assert (letter.topic, letter.partition, letter.quarantined_key) == (
+        Topic.TASK_COMMANDS,
+        0,
+        key,
+    )
+    assert letter.cause == f"BrokenError: {sick}"
+    assert play.story(sick)[-1] == "TaskRequeued"
+    assert play.story(well).count("TaskStarted") > 1
+    assert more_due(play) == set()
+    canceled = play.cancel(sick)
+    assert play.replies(canceled) == []  # it waits behind the timer
+    mended.undo()
+    play.flow.tick(3, each=runner.beat)
+    assert play.story(sick)[-1] == "TaskRequeued"  # nothing fires before the release
+    play.release(Topic.TASK_COMMANDS, 0, key)
+    assert play.story(sick)[-1] == "TaskCanceled"
+
+
+def test_a_timer_fires_again_after_its_release_and_is_set_aside_again_if_nothing_is_mended(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    play = Play(partitions=1)
     runner = play.runner()
     task = play.submit("one")
     runner.fail(runner.inbox(r.DispatchAttempt)[0], FailureClass.NETWORK)
+    mended.setattr(tasks, "on_due", fails_for(tasks.on_due, task))
+    play.flow.tick(3)
+    play.release(Topic.TASK_COMMANDS, 0, f"task/{task}")
+    play.flow.tick(3, each=runner.beat)
+    assert len({letter.letter_id for letter in letters(play)}) == 2
+    mended.undo()
+    play.release(Topic.TASK_COMMANDS, 0, f"task/{task}")
+    play.flow.tick()
+    assert play.story(task)[-3:] == ["TaskRequeued", "TaskQueued", "TaskStarted"]
+
+
+def test_the_timers_of_a_task_do_not_overtake_its_parked_commands(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    play = Play(partitions=1)
+    runner = play.runner()
+    task = play.submit("one")
+    (dispatch,) = runner.inbox(r.DispatchAttempt)
+    mended.setattr(attempts, "milestone", breaks(attempts.milestone))
+    play.ask(
+        c.ReportMilestone(command_id=CommandId("m"), task_id=task, token=1, percent=10),
+    )
+    runner.finish(dispatch)  # parked
+    play.flow.tick(3, each=runner.beat)
+    pass_hours(play, 24)
+    play.flow.tick()
+    assert play.story(task)[-1] == "TaskStarted"
+    mended.undo()
+    play.release(Topic.TASK_COMMANDS, 0, f"task/{task}")
+    assert play.story(task)[-1] == "TaskSucceeded"
+
+
+def test_timers_that_wait_starve_no_other(mended: pytest.MonkeyPatch) -> None:
+    mended.setattr(_rules, "TICK_TIMERS_MAX", 2)
+    play = Play(partitions=1)
+    runner = play.runner(slots=4)
+    sick = [play.submit(f"sick {number}") for number in range(2)]
+    well = play.submit("well", user=BEN)
+    for dispatch in sorted(runner.inbox(r.DispatchAttempt), key=lambda one: one.task_id == well):
+        runner.fail(dispatch, FailureClass.NETWORK)
+
+    on_due = tasks.on_due
+
+    def broken(rows: Any, timer: Any, *rest: Any) -> Any:  # noqa: ANN401
+        if timer.key in sick:
+            raise BrokenError(timer.key)
+        return on_due(rows, timer, *rest)
+
+    mended.setattr(tasks, "on_due", broken)
+    play.flow.tick(5, each=runner.beat)
+    assert len(letters(play)) == 2
+    assert play.story(well)[-1] == "TaskStarted"
+    for writer in play.flow.writers:
+        writer.more_due.clear()
+    play.flow.tick(each=runner.beat)
+    assert more_due(play) == set()
+
+
+def test_a_timer_whose_row_cannot_be_written_waits_alone_too(mended: pytest.MonkeyPatch) -> None:
+    play = Play(partitions=1)
+    runner = play.runner(slots=2)
+    sick, well = play.submit("sick"), play.submit("well", user=BEN)
+    for dispatch in runner.inbox(r.DispatchAttempt):
+        runner.fail(dispatch, FailureClass.NETWORK)
+    on_due = tasks.on_due
+
+    def unwritable(rows: Any, timer: Any, *rest: Any) -> Any:  # noqa: ANN401
+        done = on_due(rows, timer, *rest)
+        if timer.key == sick:
+            rows.put(timer.key, {1j})
+        return done
+
+    mended.setattr(tasks, "on_due", unwritable)
+    play.flow.tick(4, each=runner.beat)
+    assert [letter.quarantined_key for letter in letters(play)] == [f"task/{sick}"]
+    assert play.story(sick)[-1] == "TaskRequeued"
+    assert play.story(well)[-1] == "TaskStarted"
+
+
+def test_a_quota_row_that_cannot_be_forgotten_stops_nobody(mended: pytest.MonkeyPatch) -> None:
+    play = Play(partitions=1)
+    runner = play.runner()
+    task = play.submit("one")
+    runner.finish(runner.inbox(r.DispatchAttempt)[0])
+    rows = play.flow.rows(play.flow.rules.quotas._table)  # pyright: ignore[reportPrivateUsage]
+    mortal = [key for key, row in rows.items() if quotas.due_ms(row) is not None]
+    assert len(mortal) > 1
+    mended.setattr(quotas, "on_due", fails_for(quotas.on_due, mortal[0]))
+    play.flow.tick()
+    pass_hours(play, 400 * 24)
+    play.flow.tick(25)
+    assert [letter.quarantined_key for letter in letters(play)] == [f"quota-row/{mortal[0]}"]
+    left = play.flow.rows(play.flow.rules.quotas._table)  # pyright: ignore[reportPrivateUsage]
+    assert set(mortal) & set(left) == {mortal[0]}
+    assert more_due(play) == set()
+    mended.undo()
+    play.release(Topic.TASK_COMMANDS, 0, f"quota-row/{mortal[0]}")
+    play.flow.tick()
+    assert mortal[0] not in play.flow.rows(play.flow.rules.quotas._table)  # pyright: ignore[reportPrivateUsage]
+    assert play.story(task)[-1] == "TaskSucceeded"
+
+
+def pool_rows(play: Play) -> dict[str, Any]:
+    """The rows of all pools: what is in memory is what is in the table."""
+    table = play.flow.rows(play.flow.rules.pools._table)  # pyright: ignore[reportPrivateUsage]
+    assert play.flow.rules.pools.states()[0].rows == table
+    return table
+
+
+def is_over(rows: dict[str, Any], key: str) -> bool:
+    return key not in rows or getattr(rows[key], "stage", None) is pools.Stage.LOST
+
+
+@pytest.mark.parametrize(
+    ("kind", "hours", "seconds"), [("runner/", 0, 40), ("lease/", 0, 20), ("queued/", 7, 40)]
+)
+def test_one_bad_deadline_of_a_pool_waits_alone(
+    mended: pytest.MonkeyPatch, kind: str, hours: int, seconds: int
+) -> None:
+    play = Play(partitions=1)
+    play.runner("quiet")
+    play.runner("other")
+    for number in range(4):
+        play.submit(f"n{number}")
+    peers = sorted(key for key in pool_rows(play) if key.startswith(kind))
+    assert len(peers) == 2
+    sick, well = peers
+    decide_due = _pool_steps.decide_due
+
+    def broken(draft: Any, key: str) -> None:  # noqa: ANN401
+        decide_due(draft, key)
+        draft.apply()  # rows and indexes have changed already
+        if key == sick:
+            raise BrokenError(key)
+
+    mended.setattr(_pool_steps, "decide_due", broken)
+    play.flow.tick()
+    pass_hours(play, hours)
+    play.flow.tick(seconds)
+    (letter,) = letters(play)
+    held = pools.waits_behind(sick)
+    assert (letter.topic, letter.quarantined_key) == (Topic.POOL_COMMANDS, held)
+    assert "pool" not in held
+    assert not is_over(pool_rows(play), sick)
+    assert is_over(pool_rows(play), well)
+    assert more_due(play) == set()
+    mended.undo()
+    play.release(Topic.POOL_COMMANDS, 0, held)
+    play.flow.tick()
+    assert is_over(pool_rows(play), sick)
+
+
+def test_a_runner_whose_beats_are_poison_still_loses_what_it_holds(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    """Only a deadline that raised itself waits: those of a pool are what saves the tasks."""
+    play = Play(partitions=1)
+    runner = play.runner()
+    task = play.submit("one")
+    (dispatch,) = runner.inbox(r.DispatchAttempt)
+    runner.accept(dispatch)
 
     def broken(*_: object) -> None:
         raise BrokenError
 
-    timers = sys.modules["commands.tasks.timers"]
-    mended.setattr(timers, "queue", broken)
-    play.flow.tick(3)
-    assert {letter.topic for letter in letters(play)} == {Topic.TASK_COMMANDS}
-    assert play.story(task)[-1] == "TaskRequeued"
+    mended.setitem(_pool_decide.RULES, c.BeatRunner, broken)
+    runner.beat(dispatch)
+    assert [letter.quarantined_key for letter in letters(play)] == ["runner/runner-1"]
+    play.flow.tick(40)
+    assert "TaskRequeued" in play.story(task)
+
+
+def test_more_than_twenty_bad_timers_mean_that_the_code_is_wrong(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    play = Play(partitions=1)
+    runner = play.runner(slots=21)
+    for number in range(21):
+        play.submit(f"n{number}", user=UserId(f"user{number:020d}000000"))
+    for dispatch in runner.inbox(r.DispatchAttempt):
+        runner.fail(dispatch, FailureClass.NETWORK)
+    mended.setattr(tasks, "on_due", fails_for(tasks.on_due, ""))
+    with pytest.raises(StayDownError):
+        play.flow.tick(5)
+
+
+# --- the slot of a task that waits ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_a_quarantined_task_keeps_no_slot_and_ends_well_after_its_release(
+    mended: pytest.MonkeyPatch, partitions: int
+) -> None:
+    play = Play(partitions=partitions)
+    sick = play.submit("sick")
+    key, place = f"task/{sick}", user_partition(sick, partitions)
+    mended.setattr(ending, "cancel", breaks(ending.cancel, only=sick))
+    play.cancel(sick)
+    assert [letter.quarantined_key for letter in letters(play)] == [key]
+    runner = play.runner()  # the slot is proposed to the task that cannot answer
+    assert play.story(sick)[-1] == "TaskQueued"
+    assert play.free_slots() == 1
+    well = play.submit("well", user=BEN)
+    (dispatch,) = runner.inbox(r.DispatchAttempt)
+    assert dispatch.task_id == well
     mended.undo()
-    play.flow.tick()
-    assert play.story(task)[-3:] == ["TaskRequeued", "TaskQueued", "TaskStarted"]
+    play.release(Topic.TASK_COMMANDS, place, key)  # while the other has the slot
+    assert play.free_slots() == 0
+    runner.accept(dispatch)
+    runner.finish(dispatch)
+    assert play.story(well)[-1] == "TaskSucceeded"
+    play.flow.tick(10, each=lambda: runner.beat(*_working(runner, play)))
+    again = runner.inbox(r.DispatchAttempt)[-1]
+    assert (again.task_id, again.token) == (sick, 2)
+    runner.accept(again)
+    runner.finish(again)
+    assert play.story(sick)[-1] == "TaskSucceeded"
+    assert play.free_slots() == 1
+    assert play.ledger().count("QuotaCommitted") == 2
+
+
+def _working(runner: Runner, play: Play) -> list[r.DispatchAttempt]:
+    """What the runner would list: its last dispatch, unless its task has ended."""
+    return [
+        dispatch
+        for dispatch in runner.inbox(r.DispatchAttempt)[-1:]
+        if play.story(dispatch.task_id)[-1] == "TaskStarted"
+    ]
+
+
+def test_a_poison_proposal_keeps_no_slot(mended: pytest.MonkeyPatch) -> None:
+    play = Play()
+    mended.setattr(attempts, "start", breaks(attempts.start))
+    runner = play.runner()
+    sick = play.submit("sick")
+    assert [letter.quarantined_key for letter in letters(play)] == [f"task/{sick}"]
+    assert play.free_slots() == 1
+    assert runner.inbox(r.DispatchAttempt) == []
 
 
 def test_many_poison_commands_mean_that_the_code_is_wrong(mended: pytest.MonkeyPatch) -> None:

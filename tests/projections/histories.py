@@ -299,7 +299,12 @@ class History:
 
     def _canceled(self, task: TaskId, user: UserId, token: int, charge: int) -> e.TaskCanceled:
         return e.TaskCanceled(
-            **self._of(task, user), cause=CancelCause.USER, token=token, charge_micros=charge
+            **self._of(task, user),
+            cause=CancelCause.USER,
+            token=token,
+            charge_micros=charge,
+            card_ms=340,
+            card_measured=False,
         )
 
     def _reserved(

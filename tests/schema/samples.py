@@ -24,6 +24,7 @@ _BY_NAME: dict[str, Any] = {
     "tier": "member",
     "timezone": "Europe/Berlin",
     "percent": 30,
+    "card_measured": False,
 }
 
 

@@ -159,8 +159,8 @@ def _timers_lost_at_recovery(patch: Patch) -> None:
 def _tick_lost(patch: Patch) -> None:
     due = DueIndex.due
 
-    def once(self: Any, partition: int, served_ms: int, limit: int) -> Iterator[bytes]:  # noqa: ANN401
-        for number, key in enumerate(due(self, partition, served_ms, limit)):
+    def once(self: Any, partition: int, *asked: Any) -> Iterator[bytes]:  # noqa: ANN401
+        for number, key in enumerate(due(self, partition, *asked)):
             if number:  # the second of a tick is taken off the list and never looked at
                 self._deadlines[partition].pop(key, None)
             else:
@@ -216,7 +216,11 @@ def _poison_undoes_its_neighbour(patch: Patch) -> None:
         POOL_COMMANDS.decode(record.value or b"")
         handle(self, step, record)
 
+    def undo(self: Pools, step: Any) -> None:  # noqa: ANN401
+        self._recovered.states[step.partition].rollback()
+
     patch.setattr(Pools, "handle", reads_first)
+    patch.setattr(Pools, "undo", undo)
 
 
 def _refusal_forgotten(patch: Patch) -> None:

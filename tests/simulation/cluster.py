@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from processors.engine import Batch, Effects, Record, Routes, Writer
+from processors.engine import Batch, Effects, Record, Routes, Step, Writer
 from processors.engine.records import TICK_KEY
 from processors.rules import OUTPUTS, SOURCES, CutlogRules
 from processors.tables import Tables
@@ -36,8 +36,15 @@ class Chaos:
     garbage: float = 0.05
     """At a submission: something that no release of ours ever wrote."""
 
+    poison: float = 0.0012
+    """At a command: the code raises, once; somebody releases its key and asks again."""
+
     def calm(self) -> None:
-        self.crash = self.lost_ticks = self.rebalance = self.garbage = 0.0
+        self.crash = self.lost_ticks = self.rebalance = self.garbage = self.poison = 0.0
+
+
+class PoisonError(Exception):
+    """The code was wrong for a moment."""
 
 
 class Process:
@@ -50,14 +57,11 @@ class Process:
         self.tables = Tables()
         self.rules = CutlogRules(self.tables, cluster.partitions)
         self.writers: dict[int, Writer] = {}
-        self._fresh = True
 
     def start(self) -> None:
         """Recover every partition from its changelog."""
-        if not self._fresh:
-            self.tables = Tables()
-            self.rules = CutlogRules(self.tables, self._cluster.partitions)
-        self._fresh = False
+        self.tables = Tables()
+        self.rules = self._cluster.rules(self.tables)
         self.up = True
         for number in self.numbers:
             self.recover(number)
@@ -98,6 +102,8 @@ class Cluster:
         self.changelogs: dict[int, dict[bytes, bytes]] = defaultdict(dict)
         self.committed: Callable[[int, list[Record]], None] = lambda _number, _records: None
         self.recovered: Callable[[int], None] = lambda _number: None
+        self.poisoned: set[tuple[str, int, int]] = set()
+        """Commands for which the code has raised."""
         self.transactions = 0
         self.crashes = 0
         self.processes = [Process(self, group) for group in groups]
@@ -117,6 +123,25 @@ class Cluster:
         """The writer of a partition; None while its process is down."""
         process = self._by_number[number]
         return process.writers.get(number) if process.up else None
+
+    def rules(self, tables: Tables) -> CutlogRules:
+        """The real ones, which raise now and then; half of the time when all is done already."""
+        rules = CutlogRules(tables, self.partitions)
+        handle = rules.handle
+
+        def handled(step: Step, record: Record) -> None:
+            poison = self.world.chance(self.chaos.poison)
+            place = (record.topic, record.partition, record.offset)
+            if poison and self.world.chance(0.5):
+                self.poisoned.add(place)
+                raise PoisonError
+            handle(step, record)
+            if poison:
+                self.poisoned.add(place)
+                raise PoisonError
+
+        rules.handle = handled  # type: ignore[method-assign]
+        return rules
 
     def process_of(self, number: int) -> Process:
         return self._by_number[number]

@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 
 from schema import commands as c
-from schema.codec import encode
+from schema.codec import CODECS, encode
 from schema.ids import (
     NO_TENANT,
     CommandId,
@@ -20,6 +20,7 @@ from schema.ids import (
     task_id_of,
 )
 from schema.policy import Policy
+from schema.replies import DeadLetter
 from schema.routes import Route
 from schema.topics import SUBMISSIONS, Topic
 from schema.words import CancelCause, Lane, Scene
@@ -60,6 +61,7 @@ class People:
         self._asked: list[tuple[Person, TaskId, Scene]] = []
         self._numbers = 0
         self._policy = self._next_policy()
+        watch.set_aside = self._mend
         self.left = 0
         """Submissions that are still to come."""
 
@@ -81,6 +83,28 @@ class People:
                 )
                 self._ask(command, Route(topic, number, "policy"))
         self._policy = self._next_policy()
+
+    def _mend(self, letter: DeadLetter) -> None:
+        """The code is right again: what waits behind the letter goes on, and it is told anew."""
+        topic, partition = letter.topic, letter.partition
+        key, value = letter.key or b"", letter.value or b""
+
+        def mend() -> None:
+            if letter.quarantined_key:
+                release = c.ReleaseKey(
+                    command_id=CommandId(f"release-{self._number()}"),
+                    key=letter.quarantined_key,
+                    who="anna",
+                    why="it is mended",
+                )
+                self._log.append(topic, partition, key, encode(release))
+            command = CODECS[Topic(topic)].decode(value)
+            if getattr(command, "reply_to", None) is not None:
+                asked = getattr(command, "reservation_id", command.command_id)
+                self._watch.asked[asked] += 1
+            self._log.append(topic, partition, key, value)
+
+        self._world.after(self._world.between(300, 12_000), mend)
 
     def pause_a_lane(self) -> None:
         """For a while."""

@@ -55,6 +55,7 @@ def test_the_seeds_together_see_everything_happen(outcomes: list[Outcome]) -> No
     assert [name for name in wanted if seen[name] < 5] == []
     assert seen["crashes"] > 2 * len(SEEDS)
     assert seen["dead_letters"] > 2 * len(SEEDS)
+    assert seen["poison"] > len(SEEDS)
     assert seen["incarnations"] > 20 * len(SEEDS)
     assert notes["all processors are away for 30 minutes"] > 5
     assert notes["the broker's clock jumps ahead by 10 minutes"] > 5

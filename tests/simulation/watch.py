@@ -6,12 +6,15 @@ memory and rows say is held against the books after transactions and after each 
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from commands.tasks import STATUSES
 from processors.engine import Record
+from schema.codec import DEAD_LETTERS
+from schema.replies import DeadLetter
 from schema.topics import Topic
 from tests.simulation.cluster import TICKED, Cluster
 from tests.simulation.served import Served
@@ -58,6 +61,8 @@ class Watch:
         self.submissions: set[str] = set()
         self.garbage: set[tuple[str, int, int]] = set()
         """Records that are poison on purpose."""
+        self.set_aside: Callable[[DeadLetter], None] = lambda _letter: None
+        """Told of each command that was poison although it is well: an operator's business."""
         self.counts: Counter[str] = Counter()
         self._since_audit: dict[int, int] = defaultdict(int)
         cluster.committed = self.committed
@@ -85,7 +90,7 @@ class Watch:
             elif topic == Topic.REPLIES:
                 self._reply(_decode(record.value or b""))
             elif topic == Topic.DEAD_LETTERS:
-                self._dead_letter(_decode(record.value or b""))
+                self._dead_letter(DEAD_LETTERS.decode(record.value or b""))
             elif topic == Topic.REFUSALS:
                 self._refusal(_decode(record.value or b""))
         if pools:
@@ -127,11 +132,15 @@ class Watch:
         else:
             self.counts[f"refused:{reply.get('reason', 'accepted')}"] += 1
 
-    def _dead_letter(self, letter: Json) -> None:
+    def _dead_letter(self, letter: DeadLetter) -> None:
         self.counts["dead_letters"] += 1
-        place = (letter["topic"], letter["partition"], letter["offset"])
-        spent = letter["cause"].startswith("retries_spent") and letter["offset"] >= 0
-        self.demand(spent or place in self.garbage, f"poison: {letter['cause']} at {place}")
+        place = (letter.topic, letter.partition, letter.offset)
+        spent = letter.cause.startswith("retries_spent") and letter.offset >= 0
+        if place in self._cluster.poisoned and not spent:
+            self.counts["poison"] += 1
+            self.set_aside(letter)
+            return
+        self.demand(spent or place in self.garbage, f"poison: {letter.cause} at {place}")
 
     def _refusal(self, refusal: Json) -> None:
         """Everything may be refused, but not what the tasks order from the ledger."""

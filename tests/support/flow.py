@@ -32,14 +32,15 @@ class Flow:
         self.partitions = partitions
         self.now_ms = START_MS
         self.log: dict[tuple[str, int], list[Record]] = defaultdict(list)
-        self.rules = CutlogRules(tables := Tables(), partitions)
+        self.tables = Tables()
+        self.rules = CutlogRules(self.tables, partitions)
         outputs = dict.fromkeys((*OUTPUTS, Topic.JOURNAL), partitions)
         self.writers = [
             Writer(
                 number,
                 partitions=partitions,
                 sources=SOURCES,
-                tables=tables.all(),
+                tables=self.tables.all(),
                 rules=self.rules,
                 routes=Routes({str(topic): count for topic, count in outputs.items()}),
             )

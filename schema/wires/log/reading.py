@@ -70,18 +70,18 @@ class LogReader:
             async with asyncio.timeout(self._kafka.request_timeout_seconds):
                 await consumer.start()
         except (KafkaError, TimeoutError, OSError) as error:
-            await consumer.stop()
+            await _stop(consumer)
             raise LogUnavailableError(f"no broker answers: {error!r}") from error
         except asyncio.CancelledError:
-            await consumer.stop()
+            await _stop(consumer)
             raise
         self._consumer = consumer
 
     async def stop(self) -> None:
         """Close the connections."""
-        if self._consumer is not None:
-            await self._consumer.stop()
-            self._consumer = None
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await _stop(consumer)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -182,3 +182,19 @@ class LogReader:
         if self._consumer is None:
             raise LogUnavailableError("the reader is not open")
         return self._consumer
+
+
+async def _stop(consumer: Untyped) -> None:
+    """Close a consumer, also one whose broker does not answer.
+
+    aiokafka awaits the fetches that it has just canceled itself, so its `stop` ends as if somebody
+    had canceled it, with the connections open; in a task of its own that hits nobody else.
+    """
+    stopping = asyncio.ensure_future(consumer.stop())
+    await asyncio.wait([stopping])
+    if not stopping.cancelled():
+        stopping.result()
+        return
+    for fetch in list(consumer._fetcher._pending_tasks):  # noqa: SLF001 - it has no other way
+        fetch.cancel()
+    await consumer._client.close()  # noqa: SLF001

@@ -281,4 +281,8 @@ async def _close(producer: Untyped, timeout_seconds: float) -> None:
     except TimeoutError:
         # aiokafka tries for ever and its stop() waits for ever: end the batches first.
         producer._message_accumulator.fail_all(KafkaTimeoutError())  # noqa: SLF001
-    await producer.stop()
+    try:
+        await producer.stop()
+    except KeyError:
+        # Its sender wanted to put one of them back; what is left to close are the connections.
+        await producer.client.close()

@@ -1,5 +1,7 @@
 """Poison, what waits behind it, and how it comes free again."""
 
+from functools import partial
+
 import pytest
 
 from processors.engine import Record, Step
@@ -116,6 +118,89 @@ def test_the_release_of_a_free_key_is_a_command_like_another() -> None:
     desk = Desk()
     effects = desk.apply(desk.record("ops", "release", target="a"))
     assert kinds(desk.events(effects)) == [("ops", 0)]
+
+
+class Sick(ToyRules):
+    """The timers of keys that begin with `sick` raise, in the middle of their work."""
+
+    def fire(self, step: Step, key: bytes) -> None:
+        super().fire(step, key)
+        if key.startswith(b"sick"):
+            raise ValueError(key)
+
+
+def due(desk: Desk, *keys: str) -> None:
+    """These keys have a timer that is due."""
+    desk.apply(desk.tick(), *[desk.record(key, "later", n=1) for key in keys])
+    desk.now += 1_000
+
+
+def test_a_timer_that_raises_is_undone_alone_and_its_key_waits() -> None:
+    desk = Desk(rules=Sick(Topics("toy")))
+    due(desk, "a", "sick", "z")
+    effects = desk.apply(desk.tick())
+    assert [event.key for event in desk.events(effects)] == ["a", "z"]
+    assert len(desk.letters(effects)) == 1
+    assert desk.writer.quarantine.keys == desk.writer.quarantine.timers == (b"sick",)
+    assert desk.writer.poison == 1
+    assert [key for key, _ in desk.writer.rows.items(desk.rules.timers)] == [b"sick"]
+    assert desk.apply(desk.record("sick")) is not None  # parked
+    desk.restart()
+    assert desk.writer.quarantine.timers == (b"sick",)
+    assert desk.apply(desk.tick()) is None  # it does not raise every second
+    assert not desk.writer.more_due
+    desk.rules.fire = partial(ToyRules.fire, desk.rules)  # type: ignore[method-assign]
+    effects = desk.apply(desk.record("ops", "release", target="sick"), desk.tick())
+    assert [event.kind for event in desk.events(effects)] == ["release", "add", "fired"]
+
+
+def test_timers_that_wait_let_the_others_come_and_ask_for_no_tick() -> None:
+    desk = Desk(rules=Sick(Topics("toy")))
+    due(desk, *[f"sick{number}" for number in range(ToyRules.timers_max)], "z")
+    assert len(desk.letters(desk.apply(desk.tick()))) == ToyRules.timers_max
+    assert desk.writer.more_due == {"toy-work"}
+    desk.writer.more_due.clear()
+    assert [event.key for event in desk.events(desk.apply(desk.tick()))] == ["z"]
+    assert not desk.writer.more_due
+
+
+def test_the_timer_of_a_key_waits_for_its_parked_commands() -> None:
+    desk = Desk()
+    due(desk, "a")
+    desk.apply(desk.record("a", "poison"), desk.record("a"))
+    assert desk.apply(desk.tick()) is None
+    effects = desk.apply(desk.record("ops", "release", target="a"), desk.tick())
+    assert [event.kind for event in desk.events(effects)] == ["release", "add", "fired"]
+
+
+def test_timers_that_raise_count_as_quarantines() -> None:
+    desk = Desk(rules=Sick(Topics("toy")), per_minute_max=3)
+    due(desk, *[f"sick{number}" for number in range(4)])
+    with pytest.raises(TooManyQuarantinesError):
+        desk.apply(desk.tick())
+
+
+class Parking(ToyRules):
+    """Tells of what is parked, or raises."""
+
+    def parked(self, step: Step, record: Record) -> None:
+        step.send(self.topics.notes, record.key, record.value or b"", step.partition)
+        if b'"nothing"' in (record.value or b""):
+            raise ValueError("parked")
+
+
+def test_whoever_waits_is_told_that_a_command_is_parked() -> None:
+    desk = Desk(rules=Parking(Topics("toy")))
+    desk.apply(desk.record("a", "poison"))
+    effects = desk.apply(desk.record("a"))
+    assert effects is not None
+    assert [sent.key for sent in effects.sends["toy-notes", 0]] == [b"a"]
+    assert desk.writer.quarantine.parked == 1
+    effects = desk.apply(desk.record("a", "nothing"))  # the telling raises
+    assert effects is not None
+    assert ("toy-notes", 0) not in effects.sends
+    assert len(desk.letters(effects)) == 1
+    assert desk.writer.quarantine.parked == 2
 
 
 def test_more_than_twenty_quarantines_a_minute_mean_that_the_code_is_wrong() -> None:

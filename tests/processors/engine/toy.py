@@ -7,6 +7,7 @@ what an engine must stand: poison of each kind, timers, follow-ups to other part
 import hashlib
 import heapq
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -93,14 +94,17 @@ class DueTimers(Listener[Timer]):
         self.heaps[partition] = []
         self.rows = {place: due for place, due in self.rows.items() if place[0] != partition}
 
-    def due(self, partition: int, served: int, limit: int) -> tuple[list[bytes], bool]:
+    def due(
+        self, partition: int, served: int, limit: int, waits: Callable[[bytes], bool]
+    ) -> tuple[list[bytes], bool]:
         """Keys that are due, at most `limit`, and whether there are more. Changes no row."""
         heap, found = self.heaps[partition], list[tuple[int, bytes]]()
+        passed = list[tuple[int, bytes]]()
         while heap and heap[0][0] <= served and len(found) <= limit:
             due, key = heapq.heappop(heap)
             if self.rows.get((partition, key)) == due:
-                found.append((due, key))
-        for item in found:  # the listener forgets them when the overlay is accepted
+                (passed if waits(key) else found).append((due, key))
+        for item in (*found, *passed):  # the listener forgets them when the overlay is accepted
             heapq.heappush(heap, item)
         return [key for _, key in found[:limit]], len(found) > limit
 
@@ -168,12 +172,23 @@ class ToyRules:
             step.send(self.topics.notes, b"note-%02d" % (command.id % 37), encode(note))
 
     def tick(self, step: Step, topic: str) -> bool:
-        keys, more = self.due.due(step.partition, step.served(topic), self.timers_max)
+        served = step.served(topic)
+        keys, more = self.due.due(step.partition, served, self.timers_max, step.waits)
         for key in keys:
-            step.delete(self.timers, key)
-            event = Event(cmd=-1, kind="fired", key=key.decode(), now=step.now)
-            step.send(self.topics.events, key, encode(event), step.partition)
+            try:
+                self.fire(step, key)
+                step.seal()
+            except Exception as error:  # noqa: BLE001 - one timer, whatever it raises
+                step.undo()
+                step.fail(key, error)
+                self.poisoned(step, step.cause, error)
+                step.seal()
         return more
+
+    def fire(self, step: Step, key: bytes) -> None:
+        step.delete(self.timers, key)
+        event = Event(cmd=-1, kind="fired", key=key.decode(), now=step.now)
+        step.send(self.topics.events, key, encode(event), step.partition)
 
     def key_of(self, record: Record) -> bytes | None:
         if record.topic in (self.topics.p0, self.topics.p2):
@@ -189,6 +204,9 @@ class ToyRules:
             {"offset": record.offset, "topic": record.topic, "error": type(error).__name__}
         )
         step.send(self.topics.dead, record.key, letter, step.partition)
+
+    def parked(self, step: Step, record: Record) -> None:
+        """Nobody waits for what the toy's commands ask."""
 
     def released(self, record: Record) -> bytes | None:
         command = decode_command(record.value or b"")
