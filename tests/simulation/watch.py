@@ -136,7 +136,7 @@ class Watch:
         self.counts["dead_letters"] += 1
         place = (letter.topic, letter.partition, letter.offset)
         spent = letter.cause.startswith("retries_spent") and letter.offset >= 0
-        if place in self._cluster.poisoned and not spent:
+        if place in self._cluster.poisoned - self.garbage and not spent:
             self.counts["poison"] += 1
             self.set_aside(letter)
             return
