@@ -1,7 +1,7 @@
 """The one base class of everything written to the log, and the types its fields are made of.
 
 The cause of a record (topic, partition, offset of the command it follows from) is its Kafka header
-`cause`, written by the engine for every record of a transaction; a message holds only what its
+`cause`, on every record that a processor sends; a message holds only what its
 writer decided.
 """
 

@@ -100,6 +100,17 @@ def test_page_after_page_everything_due_is_seen_once(
     assert sorted(seen) == sorted(wanted)
 
 
+@given(Steps, st.integers(0, 12), st.sets(_KEYS))
+def test_keys_that_wait_are_left_out_and_keep_nobody_from_being_found(
+    steps: list[tuple[bytes, int | str | None]], served_ms: int, waiting: set[bytes]
+) -> None:
+    table = played(steps)
+    wanted = {key for _, key in table.naive(served_ms)}
+    found = set(table.index.due(PARTITION, served_ms, 100, waiting.__contains__))
+    assert found == wanted - waiting
+    assert set(table.index.due(PARTITION, served_ms, 100)) == wanted
+
+
 @given(Steps, st.integers(0, 12))
 def test_an_index_made_from_the_rows_is_the_same_as_one_that_has_lived(
     steps: list[tuple[bytes, int | str | None]], served_ms: int
