@@ -105,7 +105,7 @@ class _Keeper:
                 child.terminate()
             child.wait()
             fast_ends = 0 if time.monotonic() - began > _STABLE_SECONDS else fast_ends + 1
-            self._stopping.wait(_BACKOFF_SECONDS[min(fast_ends, len(_BACKOFF_SECONDS)) - 1])
+            self._stopping.wait(_BACKOFF_SECONDS[min(fast_ends, len(_BACKOFF_SECONDS) - 1)])
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         if self.log.exists() and self.log.stat().st_size > _LOG_BYTES_MAX:

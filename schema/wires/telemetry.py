@@ -26,7 +26,7 @@ from prometheus_client import (
 
 _REQUEST_SECONDS: Final = 5
 _REQUEST_LINES_MAX: Final = 100
-_CANCEL_AGAIN_SECONDS: Final = 3.0
+_CANCEL_AGAIN_SECONDS: Final = 1.0
 _encode = msgspec.json.Encoder().encode
 Problem = str | None
 """Why a process is not ready (or not healthy); None: it is."""

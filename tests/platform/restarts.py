@@ -69,10 +69,13 @@ def run(
                 what = _SIGNALS[(number + place) % len(_SIGNALS)]
                 instant = rng.uniform(0, min(seconds, 3))
                 time.sleep(instant)  # the fault itself: it comes at a random instant
-                _end(platform, name, what)
+                took = _end(platform, name, what)
                 key = f"{what.name} {name}"
                 outcome.ended[key] = outcome.ended.get(key, 0) + 1
-                tell(f"round {number + 1}: {key}, {instant:.2f} s after a beginning")
+                tell(
+                    f"round {number + 1}: {key}, {instant:.2f} s after a beginning,"
+                    f" all ready again after {took:.1f} s"
+                )
         for rehearsal in under_way:
             _judge(person, rehearsal, outcome, patience=4 * seconds + 120)
         _judge_quota(person, under_way, outcome)
@@ -96,12 +99,14 @@ def _begin(person: Person, seconds: float) -> Rehearsal:
     return Rehearsal(task_id, Watcher(person, f"/v1/tasks/{task_id}/events"))
 
 
-def _end(platform: Platform, name: str, what: signal.Signals) -> None:
-    """End one process, and wait until another one has taken its place and all are ready."""
+def _end(platform: Platform, name: str, what: signal.Signals) -> float:
+    """End one process; the seconds until another has taken its place and all are ready."""
+    began = time.monotonic()
     pid = platform.up.pid(name)
     platform.up.send(name, what)
     eventually(lambda: platform.up.pid(name), lambda found: found not in {None, pid})
     platform.up.await_ready(_READY_SECONDS)
+    return time.monotonic() - began
 
 
 def _judge(person: Person, rehearsal: Rehearsal, outcome: Outcome, patience: float) -> None:
