@@ -15,7 +15,8 @@ def starts_in(seconds: float, directory: Path) -> int:
     """How often a process that ends by itself at once is started in that time."""
     installation = Installation(directory)
     installation.prepare()
-    keeper = up._Keeper(Service("this-1", "this", {}, 1), installation, {})
+    service = Service("this-1", "this", {}, 1)
+    keeper = up._Keeper(service, installation, {})  # pyright: ignore[reportPrivateUsage]
     keeper.start()
     until = time.monotonic() + seconds
     try:
