@@ -20,7 +20,7 @@ NAMES_NOT_USED = frozenset(
 FRAMEWORKS = frozenset({"faust", "fastapi", "kafka", "postgres", "redis", "torch", "typer"})
 WIRE_NAME = re.compile(r"[a-z]+(_[a-z]+)*(\.[a-z]+(_[a-z]+)*)*\.v[1-9][0-9]*")
 OF_ONE_MACHINE = re.compile(
-    r"(?<![\w./])/(?:work|root|home)/\w|\b(?:pypi|pythonhosted|repo1\.maven|artifactory)\.\w+"
+    r"(?<![\w./])/(?:work|root|home)/\w|\b(?:py[p]i|python[h]osted|repo[1]\.maven|arti[f]actory)\.\w+"
 )
 """Paths of a developer's machine, hosts of package registries."""
 TEXT = frozenset(
