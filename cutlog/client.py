@@ -29,6 +29,7 @@ from schema.words import Status
 _TIMEOUT_SECONDS: Final = 30
 _WATCH_SILENCE_SECONDS: Final = 60
 _RECONNECT_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
+_SERVER_ERROR: Final = HTTPStatus.INTERNAL_SERVER_ERROR
 _CHUNK_BYTES: Final = 1 << 20
 ENDED: Final = frozenset(status.value for status in Status if status.ended)
 
@@ -203,15 +204,9 @@ class Client:
                     for event in _events(answer.iter_lines()):
                         last, failures = event.id or last, 0
                         yield event
-            except httpx.TransportError:
-                if failures >= len(_RECONNECT_SECONDS):
-                    raise
-                time.sleep(_RECONNECT_SECONDS[failures])
-                failures += 1
-            except Refused as refused:
-                if refused.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                    raise
-                if failures >= len(_RECONNECT_SECONDS):
+            except (httpx.TransportError, Refused) as error:
+                final = isinstance(error, Refused) and error.status < _SERVER_ERROR
+                if final or failures >= len(_RECONNECT_SECONDS):
                     raise
                 time.sleep(_RECONNECT_SECONDS[failures])
                 failures += 1
