@@ -117,8 +117,10 @@ class Engine:
         return 0.0 if self._shared is None else self._shared.pace.seconds / 2
 
     def health(self) -> Health:
-        quarantined = sum(len(o.writer.quarantine.keys) for o in self.owners.values())
-        reason = self.down or ("" if self.ready else "recovering")
+        """Any thread may ask."""
+        owners = tuple(self.owners.values())
+        quarantined = sum(len(owner.writer.quarantine.keys) for owner in owners)
+        reason = self.down or (self._silent(owners) if self.ready else "recovering")
         return Health(not reason, reason, tuple(sorted(self.owners)), quarantined)
 
     # --------------------------------------------------------------------- taking and giving back
@@ -200,6 +202,16 @@ class Engine:
                     "another release is in the group; stop all, start all"
                 )
         return sorted(by_number)
+
+    def _silent(self, owners: Iterable[Owner]) -> str:
+        """Which partition has lost Kafka; one that is idle notices it by its ticks alone."""
+        now = time.monotonic()
+        for owner in owners:
+            silent = 0.0 if owner.ticker is None else owner.ticker.silent_seconds()
+            seconds = min(silent, now - owner.moved_at)
+            if seconds > self.settings.silent_seconds_max:
+                return f"partition {owner.number}: no tick has come back for {seconds:.0f} s"
+        return ""
 
     async def _assign(self, numbers: list[int]) -> None:
         start = time.monotonic()

@@ -4,6 +4,7 @@
 # ruff: noqa: ANN401
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -134,10 +135,13 @@ class Owner:
         return late or self._unwritten > settings.flush_records_max
 
     async def _pause(self) -> None:
-        """Let more come together, unless it is enough already."""
-        rest = self._started + self._shared.pace.seconds - time.monotonic()
-        if rest > 0 and not self.waiting.full():
-            await asyncio.sleep(rest)
+        """Let more come together, until it is enough."""
+        end = self._started + self._shared.pace.seconds
+        while self.open and not self.waiting.full() and (rest := end - time.monotonic()) > 0:
+            self._wake.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rest):
+                    await self._wake.wait()
 
     async def _transaction(self) -> None:
         self._started = time.monotonic()

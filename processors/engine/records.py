@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
 
 class Fetched(Protocol):
-    """What a Kafka client hands out for one record (aiokafka's ConsumerRecord has this shape)."""
+    """What some log hands out for one record; the transport hands out a `Record` at once."""
 
     @property
     def offset(self) -> int: ...
@@ -51,7 +51,7 @@ class Fetched(Protocol):
     def headers(self) -> Headers: ...
 
 
-class Sent(NamedTuple):
+class Sent(msgspec.Struct, frozen=True, gc=False):
     """A record to be written in the transaction."""
 
     key: bytes | None

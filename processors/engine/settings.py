@@ -49,5 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quarantines_per_minute_max: int = 20
     ready_seconds_max: float = 60.0
     """From the start, or from a rebalance, to READY."""
+    silent_seconds_max: float = 5.0
+    """Ticks that do not come back, while nothing else is worked either: not READY."""
     stuck_seconds_max: float = 30.0
     """Lag without progress."""

@@ -122,7 +122,10 @@ class Step:
             if len(value) + len(full) + ROW_OVERHEAD > RECORD_BYTES_MAX:
                 raise RecordTooLargeError(f"a row of {table!r} has {len(value)} bytes")
             sealed[full] = (table, row, value)
-        self._sealed.update(sealed)
+        if self._sealed:  # a tick, which seals after each timer
+            self._sealed.update(sealed)
+        else:
+            self._sealed = sealed
         self._touched = {}
         self._kept = len(self._sent)
 

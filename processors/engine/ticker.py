@@ -34,6 +34,8 @@ class Ticker:
         self._producer = producer
         self._writer = writer
         self._sent: dict[str, tuple[asyncio.Future[Any], float]] = {}
+        self._silent_since: dict[str, float] = {}
+        """When the first of the ticks was sent of which none has come back."""
 
     async def beat(self) -> None:
         """Once a second, and once when the partition opens."""
@@ -51,9 +53,13 @@ class Ticker:
     def waiting_seconds(self) -> float:
         """For how long the oldest unread tick has not come back: the whole way is stuck."""
         now = time.monotonic()
-        return max(
-            (now - at for topic, (_, at) in self._sent.items() if self._unread(topic)), default=0.0
-        )
+        sent = tuple(self._sent.items())
+        return max((now - at for topic, (_, at) in sent if self._unread(topic)), default=0.0)
+
+    def silent_seconds(self) -> float:
+        """For how long no tick has come back, ticks that failed included; any thread may ask."""
+        now = time.monotonic()
+        return max((now - since for since in tuple(self._silent_since.values())), default=0.0)
 
     def _unread(self, topic: str) -> bool:
         sent = self._sent.get(topic)
@@ -66,9 +72,13 @@ class Ticker:
             log.warning("tick not appended", extra={"topic": topic, "error": repr(future)})
             del self._sent[topic]
             return False
-        return bool(self._writer.positions.get(topic, 0) <= future.result().offset)
+        if self._writer.positions.get(topic, 0) <= future.result().offset:
+            return True
+        self._silent_since.pop(topic, None)
+        return False
 
     async def _send(self, topic: str) -> None:
+        self._silent_since.setdefault(topic, time.monotonic())
         try:
             future = await self._producer.send(
                 topic, TICK_VALUE, key=TICK_KEY, partition=self._writer.number

@@ -6,14 +6,16 @@
 # pyright: reportUnknownArgumentType=false
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from processors.engine.errors import RecordTooLargeError
-from processors.engine.records import Headers, Sent
+from processors.engine.records import Headers
 from processors.engine.writer import Effects
 
 Place = tuple[str, int]
+
+_NO_HEADERS: Final[list[tuple[str, bytes]]] = []
+"""Most records have none, and aiokafka wants a list."""
 
 
 class _Builders:
@@ -22,20 +24,21 @@ class _Builders:
     def __init__(self, producer: Any, timestamp: int) -> None:
         self._producer = producer
         self._timestamp = timestamp
-        self.batches: list[Any] = [producer.create_batch()]
+        self.batches: list[Any] = []
+        self._append: Any
+        self._next()
 
     def append(self, key: bytes | None, value: bytes | None, headers: Headers = ()) -> None:
-        if self._append(key, value, headers):
-            return
-        self.batches.append(self._producer.create_batch())
-        if not self._append(key, value, headers):
-            raise RecordTooLargeError("a record is larger than a batch")
+        given = list(headers) if headers else _NO_HEADERS
+        if self._append(timestamp=self._timestamp, key=key, value=value, headers=given) is None:
+            self._next()
+            if self._append(timestamp=self._timestamp, key=key, value=value, headers=given) is None:
+                raise RecordTooLargeError("a record is larger than a batch")
 
-    def _append(self, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
-        appended = self.batches[-1].append(
-            timestamp=self._timestamp, key=key, value=value, headers=list(headers)
-        )
-        return appended is not None
+    def _next(self) -> None:
+        batch = self._producer.create_batch()
+        self.batches.append(batch)
+        self._append = batch.append
 
 
 def build(producer: Any, effects: Effects, changelog: Place, journal: Place) -> dict[Place, Any]:
@@ -48,11 +51,10 @@ def build(producer: Any, effects: Effects, changelog: Place, journal: Place) -> 
             builders = built[place] = _Builders(producer, effects.now)
         return builders
 
-    sends: Iterable[tuple[Place, Sequence[Sent]]] = effects.sends.items()
-    for place, records in sends:
+    for place, records in effects.sends.items():
         append = at(place).append
-        for key, value, headers in records:
-            append(key, value, headers)
+        for sent in records:
+            append(sent.key, sent.value, sent.headers)
     append = at(changelog).append
     for row, changed in effects.changes.items():
         append(row, changed)

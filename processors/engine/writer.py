@@ -143,9 +143,10 @@ class Writer:
         if batch.start != start:
             raise GapError(f"{topic}[{self.number}] goes on at {batch.start}, expected was {start}")
         ticked = topic in self.ticked
+        advance = self.clock.advance
         for fetched in batch.records:
-            record = self._record(topic, fetched)
-            self.clock.advance(record.timestamp)
+            record = fetched if type(fetched) is Record else self._record(topic, fetched)
+            advance(record.timestamp)
             if ticked and record.key == TICK_KEY:
                 self._tick(record)
             elif self.quarantine:
@@ -201,7 +202,8 @@ class Writer:
             fetched.headers or (),
         )
 
-    def _command(self, record: Record) -> None:
+    def _command(self, record: Record) -> bool:
+        """One command on an overlay of its own; False: it was poison."""
         step = Step(self.rows, self.clock, self.routes, record)
         try:
             self.rules.handle(step, record)
@@ -210,8 +212,9 @@ class Writer:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the command is poison
             self._poisoned(record, error, self._key_of(record))
-        else:
-            step.accept(self._changes, self._sends)
+            return False
+        step.accept(self._changes, self._sends)
+        return True
 
     def _tick(self, record: Record) -> None:
         topic = record.topic
@@ -237,8 +240,8 @@ class Writer:
         """A command while keys are quarantined; gives where the range of the batch goes on."""
         released = self._released(record)
         if released is not None:
-            self._command(record)
-            if released not in self.quarantine:
+            # What is redriven comes with the release; poison again, what waits behind it stays.
+            if not self._command(record) or released not in self.quarantine:
                 return start
             self._ranges.read(record.topic, start, record.offset + 1)
             self.quarantine.release(released, self._changes)

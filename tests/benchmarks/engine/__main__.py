@@ -1,5 +1,9 @@
 """Engine against stock Faust, side by side, the same job on the same broker, in one run.
 
+After a drain of each that nobody counts (the broker compiles itself warm) they take turns; medians
+are told, and the median of the ratios within a turn, since a shared machine is not equally fast
+from one minute to the next.
+
 `python -m tests.benchmarks.engine [--broker HOST:PORT]` prints a table and one line of JSON; the
 exit code tells whether every goal was reached. Without `--broker` it starts a local stack.
 """
@@ -9,15 +13,20 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
+from statistics import median
 
 from tests.benchmarks.engine import measure
 from tests.support.stack import running_stack
 
 Figures = dict[str, float]
 
+TURNS = 3
+"""That are counted."""
+
 GOALS: list[tuple[str, Callable[[Figures], bool], str]] = [
     ("commands_per_s", lambda f: f["commands_per_s"] >= 50_000, ">= 50,000"),
     ("times_stock", lambda f: f["times_stock"] >= 20, ">= 20"),
+    ("task_commands_per_s", lambda f: f["task_commands_per_s"] >= 20_000, ">= 20,000"),
     ("recovery_records_per_s", lambda f: f["recovery_records_per_s"] >= 200_000, ">= 200,000"),
     ("hop_p50_ms", lambda f: f["hop_p50_ms"] <= 10, "<= 10"),
     ("hop_p99_ms", lambda f: f["hop_p99_ms"] <= 40, "<= 40"),
@@ -29,13 +38,10 @@ GOALS: list[tuple[str, Callable[[Figures], bool], str]] = [
 async def bench(broker: str, *, quick: bool) -> Figures:
     figures: Figures = {}
     scale = 0.3 if quick else 1.0
-    few = await measure.drain(broker, "engine", int(400_000 * scale), keys=500)
-    figures["commands_per_s"] = round(few.per_second)
-    figures["command_cpu_us"] = round(few.cpu_us, 1)
-    stock = await measure.drain(broker, "stock", int(16_000 * scale), keys=500)
-    figures["stock_commands_per_s"] = round(stock.per_second)
-    figures["stock_command_cpu_us"] = round(stock.cpu_us, 1)
-    figures["times_stock"] = round(few.per_second / stock.per_second, 1)
+    figures |= await side_by_side(broker, scale)
+    tasks = await measure.drain_tasks(broker, int(40_000 * scale))
+    figures["task_commands_per_s"] = round(tasks.per_second)
+    figures["task_command_cpu_us"] = round(tasks.cpu_us, 1)
     many = await measure.drain(broker, "engine", int(400_000 * scale), keys=50_000)
     figures["commands_per_s_50k_keys"] = round(many.per_second)
     records, seconds = await measure.recovery(broker, many.prefix)
@@ -48,6 +54,23 @@ async def bench(broker: str, *, quick: bool) -> Figures:
         figures[f"hop_p99_ms{suffix}"] = round(p99, 1)
     figures |= await measure.outages(broker)
     return figures
+
+
+async def side_by_side(broker: str, scale: float) -> Figures:
+    """Engine and stock in turns, the first of which only warms the broker up."""
+    turns: list[tuple[measure.Drained, measure.Drained]] = []
+    for _ in range(1 + TURNS):
+        ours = await measure.drain(broker, "engine", int(400_000 * scale), keys=500)
+        stock = await measure.drain(broker, "stock", int(16_000 * scale), keys=500)
+        turns.append((ours, stock))
+    del turns[0]
+    return {
+        "commands_per_s": round(median(ours.per_second for ours, _ in turns)),
+        "command_cpu_us": round(median(ours.cpu_us for ours, _ in turns), 1),
+        "stock_commands_per_s": round(median(stock.per_second for _, stock in turns)),
+        "stock_command_cpu_us": round(median(stock.cpu_us for _, stock in turns), 1),
+        "times_stock": round(median(a.per_second / b.per_second for a, b in turns), 1),
+    }
 
 
 def report(figures: Figures) -> int:

@@ -70,10 +70,14 @@ class Lines(logging.Formatter):
         return json.dumps({"message": record.getMessage(), **extra})
 
 
-def main(argument: str) -> int:
+def log_lines() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(Lines())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def main(argument: str) -> int:
+    log_lines()
     options = msgspec.json.decode(argument, type=Options)
     prefix = options.prefix
     rules = CounterRules(f"{prefix}-events")

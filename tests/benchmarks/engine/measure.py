@@ -12,21 +12,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import asynccontextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from tests.benchmarks.engine import job
+from schema.topics import SPECS, Topic
+from tests.benchmarks.engine import job, task_job
 from tests.processors.engine.kafka import APPEND_TIME, create_topics
 
 PARTITIONS = 2
 MODULES = {
     "engine": "tests.benchmarks.engine.engine_worker",
     "stock": "tests.benchmarks.engine.stock_worker",
+    "tasks": "tests.benchmarks.engine.task_worker",
 }
 
 
@@ -94,22 +97,28 @@ async def make_topics(broker: str, prefix: str) -> None:
     await create_topics(broker, names, PARTITIONS)
 
 
-async def load(broker: str, topic: str, count: int, keys: int) -> None:
-    """Append `count` commands, in batches made by hand."""
+def increments(count: int, keys: int) -> Iterator[task_job.Raw]:
+    """Commands of the small job."""
+    for number in range(count):
+        name = job.key(number, keys)
+        yield name, job.command(number), int(name[-6:]) % PARTITIONS
+
+
+async def load(broker: str, topic: str, records: Iterable[task_job.Raw]) -> None:
+    """Append records, in batches made by hand."""
     producer = AIOKafkaProducer(
         bootstrap_servers=broker, enable_idempotence=True, max_batch_size=900_000
     )
     await producer.start()
     try:
-        for start in range(0, count, 4_000):
-            batches = [producer.create_batch() for _ in range(PARTITIONS)]
-            for number in range(start, min(count, start + 4_000)):
-                name = job.key(number, keys)
-                batch = batches[int(name[-6:]) % PARTITIONS]
-                batch.append(key=name, value=job.command(number), timestamp=None)
+        rest = iter(records)
+        while some := list(islice(rest, 1_000)):
+            batches = {number: producer.create_batch() for _, _, number in some}
+            for key, value, number in some:
+                batches[number].append(key=key, value=value, timestamp=None)
             sent = [
-                await producer.send_batch(batch, topic, partition=partition)
-                for partition, batch in enumerate(batches)
+                await producer.send_batch(batch, topic, partition=number)
+                for number, batch in batches.items()
             ]
             await asyncio.gather(*sent)
     finally:
@@ -120,10 +129,41 @@ async def drain(broker: str, kind: str, count: int, keys: int) -> Drained:
     """Commands a second of one process from a full topic, and its CPU for each."""
     prefix = f"bench-{kind}-{random.randrange(1 << 30)}"
     await make_topics(broker, prefix)
-    await load(broker, f"{prefix}-commands", count, keys)
-    async with _committed(broker, f"{prefix}-events") as committed:
+    await load(broker, f"{prefix}-commands", increments(count, keys))
+    extra: dict[str, Any] = {"ticked": False} if kind == "engine" else {}
+    return await _drained(broker, kind, prefix, f"{prefix}-events", count, **extra)
+
+
+async def drain_tasks(broker: str, tasks: int) -> Drained:
+    """The same of the real task decider; it works on the topics of an installation.
+
+    Raises RuntimeError on a broker that has one.
+    """
+    prefix = f"bench-tasks-{random.randrange(1 << 30)}"
+    names: dict[str, dict[str, str]] = {
+        topic: dict(APPEND_TIME) if spec.append_time else {} for topic, spec in SPECS.items()
+    }
+    names |= {f"{prefix}-journal": {}, f"{prefix}-state": {"cleanup.policy": "compact"}}
+    await create_topics(broker, names, PARTITIONS)
+    async with _committed(broker, Topic.TASK_COMMANDS) as committed:
+        if await committed.count():
+            raise RuntimeError("an installation uses this broker; its topics are left alone")
+    for number in range(PARTITIONS):
+        rows = task_job.adopted(number, PARTITIONS).items()
+        await load(broker, f"{prefix}-state", ((key, row or b"", number) for key, row in rows))
+    await load(broker, Topic.TASK_COMMANDS, task_job.commands(tasks, PARTITIONS))
+    events = task_job.events_of_a_life(PARTITIONS)
+    found = await _drained(broker, "tasks", prefix, Topic.TASK_EVENTS, tasks * events)
+    share = task_job.COMMANDS_A_LIFE / events
+    return Drained(prefix, found.per_second * share, found.cpu_us / share)
+
+
+async def _drained(
+    broker: str, kind: str, prefix: str, topic: str, count: int, **extra: Any
+) -> Drained:
+    """Records a second that come to `topic`, from the first to the last of `count`."""
+    async with _committed(broker, topic) as committed:
         with tempfile.TemporaryDirectory() as folder:
-            extra: dict[str, Any] = {"ticked": False} if kind == "engine" else {}
             worker = Worker(kind, prefix, broker, Path(folder), **extra)
             try:
                 first = await _until(committed, worker, 1)

@@ -17,6 +17,8 @@ from tests.processors.engine import kafka
 from tests.processors.engine.toy import Command, Event, Topics, decode_event, encode
 
 PARTITIONS = 2
+PATIENCE_SECONDS = 90
+"""A machine with other work to do is slow; what hangs is caught all the same."""
 ROOT = Path(__file__).parents[3]
 
 
@@ -40,14 +42,18 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         self._popen.send_signal(number)
 
-    async def said(self, words: str, seconds: float = 30) -> None:
+    def count(self, words: str) -> int:
+        """How often it has said this."""
+        return self.log.read_text(errors="replace").count(words)
+
+    async def said(self, words: str, seconds: float = PATIENCE_SECONDS) -> None:
         async with asyncio.timeout(seconds):
-            while words not in self.log.read_text(errors="replace"):
+            while not self.count(words):
                 if not self.alive:
                     raise AssertionError(f"{words!r} was never said:\n{self.tail()}")
                 await asyncio.sleep(0.02)
 
-    async def ended(self, seconds: float = 30) -> int:
+    async def ended(self, seconds: float = PATIENCE_SECONDS) -> int:
         """Its exit code."""
         async with asyncio.timeout(seconds):
             while (code := self._popen.poll()) is None:
@@ -122,6 +128,16 @@ class Installation:
             decode_event(r.value)
             for r in await self.wait_for(self.topics.events, at_least, seconds)
         ]
+
+    async def progress(self, by: int, seconds: float = 60) -> None:
+        """Until every partition of the events holds so much more than now."""
+        before = await kafka.ends(self.broker, self.topics.events, PARTITIONS)
+        async with asyncio.timeout(seconds):
+            while True:
+                now = await kafka.ends(self.broker, self.topics.events, PARTITIONS)
+                if all(b >= a + by for a, b in zip(before, now, strict=True)):
+                    return
+                await asyncio.sleep(0.05)
 
     async def wait_for(self, topic: str, at_least: int, seconds: float = 30) -> list[Any]:
         async with asyncio.timeout(seconds):

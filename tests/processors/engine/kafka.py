@@ -62,6 +62,20 @@ async def append(
         await producer.stop()
 
 
+async def ends(broker: str, topic: str, partitions: int = 2) -> list[int]:
+    """Where each partition ends for who reads committed records; control markers count."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=broker, group_id=None, isolation_level="read_committed"
+    )
+    await consumer.start()
+    try:
+        tps = [TopicPartition(topic, n) for n in range(partitions)]
+        found: dict[Any, int] = await consumer.end_offsets(tps)
+        return [found[tp] for tp in tps]
+    finally:
+        await consumer.stop()
+
+
 async def read(
     broker: str, topic: str, partitions: int = 2, isolation: str = "read_committed"
 ) -> dict[int, list[Any]]:

@@ -6,7 +6,7 @@
 import asyncio
 import itertools
 import json
-import signal
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -92,15 +92,21 @@ async def test_timers_fire_by_ticks_and_an_outage_lets_none_pass(toy: Installati
 
 
 async def test_ticks_are_one_a_second_and_one_unread_at_most(toy: Installation) -> None:
-    worker = await toy.started()
-    await toy.wait_for(toy.topics.work, 6)
-    worker.send(signal.SIGSTOP)
-    await asyncio.sleep(1.5)
-    ticks = await toy.read(toy.topics.work)
-    await asyncio.sleep(1.0)
-    assert len(await toy.read(toy.topics.work)) == len(ticks)
-    by_partition = [[r.timestamp for r in ticks if r.partition == n] for n in (0, 1)]
-    for times in by_partition:
+    gate = toy.folder / "gate"
+    await toy.started(gate=str(gate))
+    await toy.wait_for(toy.topics.work, 4)
+    gate.with_suffix(".armed").touch()
+    await toy.append(adds(1), partition=0)  # its transaction does not end: nothing more is read
+    _, other = await kafka.ends(toy.broker, toy.topics.work)
+    async with asyncio.timeout(20):
+        while (await kafka.ends(toy.broker, toy.topics.work))[1] < other + 4:
+            await asyncio.sleep(0.05)
+    records = await toy.read(toy.topics.work)
+    held, served = ([r for r in records if r.partition == n] for n in (0, 1))
+    place = next(n for n, record in enumerate(held) if record.key == b"k")
+    assert len(held[place + 1 :]) <= 1
+    for ticks in (held[:place], served):
+        times = [record.timestamp for record in ticks]
         assert all(b - a > 800 for a, b in itertools.pairwise(times))
 
 
@@ -162,13 +168,23 @@ async def test_an_unknown_version_ends_the_process_and_is_no_poison(toy: Install
     assert await toy.read(toy.topics.dead) == []
 
 
-async def test_many_quarantines_stay_down_alive_and_write_no_more(toy: Installation) -> None:
+async def test_many_quarantines_stay_down_alive_and_write_no_more(
+    toy: Installation, tmp_path: Path
+) -> None:
     await toy.append([(f"k{n}", Command(n, "poison")) for n in range(30)])
     await toy.append([("k", Command(30))])
     worker = toy.start()
     await worker.said("stays down")
     await toy.append(adds(3), partition=1)
-    await asyncio.sleep(3)
+    healthy = Installation(toy.broker, tmp_path / "healthy")
+    healthy.folder.mkdir()
+    await healthy.create()
+    try:  # as long as another takes from its start to its answer
+        await healthy.append(adds(3), partition=1)
+        await healthy.started()
+        await healthy.events(3)
+    finally:
+        healthy.close()
     assert worker.alive
     assert await toy.read(toy.topics.events) == []
     assert await toy.read(toy.topics.dead) == []

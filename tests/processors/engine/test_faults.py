@@ -7,6 +7,7 @@ import asyncio
 import random
 import signal
 import time
+from typing import Self
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -16,7 +17,7 @@ from tests.processors.engine.installation import Installation, Process
 from tests.processors.engine.proof import violations
 from tests.processors.engine.toy import Command, encode
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 
 class Supervised:
@@ -39,7 +40,14 @@ class Supervised:
                     self.workers[place] = self._start(place)
             await asyncio.sleep(0.1)
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
     async def stop(self) -> None:
+        """Nobody is started again; returns when all have ended."""
         self._task.cancel()
         for worker in self.workers:
             await worker.stop()
@@ -62,34 +70,33 @@ async def load(toy: Installation, rate: float, stop: asyncio.Event) -> int:
     return number
 
 
-async def inflict(worker: Process, fault: str) -> None:
+async def inflict(toy: Installation, worker: Process, fault: str) -> None:
     match fault:
         case "kill":
             worker.send(signal.SIGKILL)
         case "term":
             worker.send(signal.SIGTERM)
-        case _:  # longer than the session of two seconds
+        case _:
             worker.send(signal.SIGSTOP)
-            await asyncio.sleep(4)
+            await toy.progress(50)  # of both partitions: somebody has taken its own over
             worker.send(signal.SIGCONT)
 
 
 @pytest.mark.faults
 async def test_commands_are_folded_exactly_under_kills_stops_and_rolls(toy: Installation) -> None:
-    supervised = Supervised(toy)
-    for worker in tuple(supervised.workers):
-        await worker.said("tables:ready")
-    stop = asyncio.Event()
-    sending = asyncio.create_task(load(toy, 250, stop))
-    for number, fault in enumerate(
-        ["kill", "stop", "term", "stop", "kill", "term", "kill", "stop"]
-    ):
-        await asyncio.sleep(4)
-        await inflict(supervised.workers[number % 2], fault)
-    stop.set()
-    sent = await sending
-    await toy.wait_for(toy.topics.events, 2 * sent, 90)
-    await supervised.stop()
+    async with Supervised(toy) as supervised:
+        for worker in tuple(supervised.workers):
+            await worker.said("tables:ready")
+        stop, random_ = asyncio.Event(), random.Random(3)
+        sending = asyncio.create_task(load(toy, 250, stop))
+        for number, fault in enumerate(
+            ["kill", "stop", "term", "stop", "kill", "term", "kill", "stop"]
+        ):
+            await toy.progress(random_.randrange(10, 400))
+            await inflict(toy, supervised.workers[number % 2], fault)
+        stop.set()
+        sent = await sending
+        await toy.wait_for(toy.topics.events, 2 * sent, 90)
     assert await violations(toy.broker, toy.prefix) == []
     assert supervised.exits.count(-signal.SIGKILL) == 3
     assert set(supervised.exits) <= {0, 70, -signal.SIGKILL}
@@ -100,20 +107,19 @@ async def test_commands_are_folded_exactly_under_kills_stops_and_rolls(toy: Inst
 async def test_nothing_is_lost_or_doubled_when_kafka_dies_and_comes_back(
     toy: Installation, stack: LocalStack
 ) -> None:
-    supervised = Supervised(toy)
-    for worker in tuple(supervised.workers):
-        await worker.said("tables:ready")
-    stop = asyncio.Event()
-    sending = asyncio.create_task(load(toy, 100, stop))
-    await toy.events(400)
-    await asyncio.to_thread(stack.kill, "kafka")
-    await asyncio.to_thread(stack.restart, "kafka")
-    at_least = len(await toy.wait_for(toy.topics.events, 401, 90)) + 400
-    await toy.events(at_least, 90)
-    stop.set()
-    sent = await sending
-    await toy.wait_for(toy.topics.events, 2 * sent, 90)
-    await supervised.stop()
+    async with Supervised(toy) as supervised:
+        for worker in tuple(supervised.workers):
+            await worker.said("tables:ready")
+        stop = asyncio.Event()
+        sending = asyncio.create_task(load(toy, 100, stop))
+        await toy.events(400)
+        await asyncio.to_thread(stack.kill, "kafka")
+        await asyncio.to_thread(stack.restart, "kafka")
+        at_least = len(await toy.wait_for(toy.topics.events, 401, 90)) + 400
+        await toy.events(at_least, 90)
+        stop.set()
+        sent = await sending
+        await toy.wait_for(toy.topics.events, 2 * sent, 90)
     assert await violations(toy.broker, toy.prefix) == []
     assert set(supervised.exits) <= {70}
 

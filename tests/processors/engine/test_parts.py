@@ -3,7 +3,11 @@
 from collections import defaultdict
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import READ_COMMITTED, FetchResult, PartitionRecords
 from aiokafka.partitioner import murmur2 as aiokafka_murmur2
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +19,7 @@ from processors.engine.journal import Range, Ranges
 from processors.engine.pace import Pace
 from processors.engine.records import Sent
 from processors.engine.rows import Rows
-from processors.engine.transport import Producer
+from processors.engine.transport import Producer, Results
 
 NOTES = Table("note", decode=bytes.decode, encode=str.encode)
 RECORD = Record("t", 0, 7, 5, b"k", b"v")
@@ -141,3 +145,27 @@ async def test_a_plain_send_is_refused() -> None:
         await producer.send("topic", b"k", b"v", None, None, None)
     with pytest.raises(PlainSendForbiddenError):
         await producer.send_and_wait("topic", b"k", b"v", None, None, None)
+
+
+def test_what_aiokafka_has_fetched_is_unpacked_as_our_records() -> None:
+    batch = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, 0, 10_000)
+    batch.append(0, 5, b"a", b"1", [("h", b"x")])
+    batch.append(1, 7, None, b"2", [])
+    place, fetched = TopicPartition("t", 3), MemoryRecords(bytes(batch.build()))
+    unpacked = PartitionRecords(
+        place,
+        fetched,
+        aborted_transactions=[],
+        fetch_offset=0,
+        key_deserializer=None,
+        value_deserializer=None,
+        check_crcs=True,
+        isolation_level=READ_COMMITTED,
+    )
+    results = Results()
+    results[place] = FetchResult(place, assignment=None, partition_records=unpacked, backoff=0)
+    assert list(unpacked) == [
+        Record("t", 3, 0, 5, b"a", b"1", (("h", b"x"),)),
+        Record("t", 3, 1, 7, None, b"2"),
+    ]
+    assert unpacked.next_fetch_offset == 2

@@ -1,8 +1,11 @@
 """The watchdog: what it lets pass, and what ends the process."""
 
 import asyncio
+import time
 
 import pytest
+from aiokafka.errors import KafkaTimeoutError
+from aiokafka.structs import RecordMetadata, TopicPartition
 from prometheus_client import CollectorRegistry
 
 from processors.engine import Batch, Engine, Record, Routes, Settings, Writer
@@ -11,11 +14,31 @@ from processors.engine.errors import TopologyError
 from processors.engine.metrics import Metrics
 from processors.engine.order import Limits, Waiting
 from processors.engine.owner import Owner, Shared
+from processors.engine.ticker import Ticker
 from processors.engine.watchdog import Watchdog
 from tests.processors.engine.toy import Topics, ToyRules
 
 TOPICS = Topics("toy")
 WORK: Place = (TOPICS.work, 0)
+
+
+class Broker:
+    """A producer whose broker answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.unanswered: list[asyncio.Future[RecordMetadata]] = []
+
+    async def send(self, *_: object, **__: object) -> asyncio.Future[RecordMetadata]:
+        self.unanswered.append(asyncio.get_running_loop().create_future())
+        return self.unanswered[-1]
+
+    def answer(self, offset: int) -> None:
+        place = TopicPartition(*WORK)
+        answered = RecordMetadata(*WORK, place, offset, 0, 1, 0)
+        self.unanswered.pop().set_result(answered)
+
+    def fail(self) -> None:
+        self.unanswered.pop().set_exception(KafkaTimeoutError())
 
 
 def new_engine(*, stuck: float = 0.01, ready: float = 60) -> Engine:
@@ -28,6 +51,7 @@ def new_engine(*, stuck: float = 0.01, ready: float = 60) -> Engine:
         journal=TOPICS.journal,
         stuck_seconds_max=stuck,
         ready_seconds_max=ready,
+        silent_seconds_max=0.01,
     )
     metrics = Metrics(CollectorRegistry())
     engine = Engine(
@@ -110,3 +134,31 @@ async def test_who_stays_down_is_left_alone() -> None:
     engine.stay_down("the code is wrong")
     assert await verdict(engine, {WORK: Seen(position=5, end=9, handed=9)}) is None
     assert engine.health() == (False, "the code is wrong", (0,), 0)
+
+
+async def test_an_idle_process_without_kafka_is_not_ready() -> None:
+    engine, broker = new_engine(), Broker()
+    owner = engine.owners[0]
+    owner.ticker = Ticker(broker, owner.writer)
+    assert engine.health().ready
+    await owner.ticker.beat()
+    await asyncio.sleep(0.03)  # longer than silence may last
+    assert engine.health().reason.startswith("partition 0: no tick has come back for")
+    broker.fail()
+    await owner.ticker.beat()  # it was given up, and the next one waits: that is silence still
+    assert not engine.health().ready
+    broker.answer(owner.writer.positions[TOPICS.work])
+    owner.writer.positions[TOPICS.work] += 1  # it was read
+    await owner.ticker.beat()
+    assert engine.health().ready
+
+
+async def test_a_process_that_works_on_a_backlog_is_ready_though_its_tick_comes_late() -> None:
+    engine, broker = new_engine(), Broker()
+    owner = engine.owners[0]
+    owner.ticker = Ticker(broker, owner.writer)
+    await owner.ticker.beat()
+    await asyncio.sleep(0.03)
+    assert not engine.health().ready
+    owner.moved_at = time.monotonic()
+    assert engine.health().ready
