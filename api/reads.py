@@ -6,7 +6,7 @@ so a connection goes back to its pool as it is.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 import asyncpg
@@ -22,6 +22,20 @@ from schema.words import Lane
 QUERY_SECONDS = 2.0
 _ACQUIRE_SECONDS = 1.0
 SNAPSHOT_TASKS_MAX = 100
+ARRIVALS_WINDOW = timedelta(seconds=60)
+HELD_WINDOW = timedelta(seconds=300)
+HELD_MIN = 10
+"""Slots freed in the window below which the policy's expectation is better."""
+ROWS_MAX = 100_000
+SMALL_MAX = 10
+"""Waiting tasks of an account that is not looked at by itself (see `queries.LARGE`)."""
+_AWAY = (
+    asyncpg.PostgresError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # of neither family
+    OSError,
+    TimeoutError,
+)
 Row: TypeAlias = Mapping[str, Any]
 """A row by the names of its columns, as `queries` lists them."""
 
@@ -39,6 +53,23 @@ class KnownTask(NamedTuple):
 class LaneLoad(NamedTuple):
     waiting: int = 0
     paused: bool = False
+    why: str = ""
+    """Why it is paused."""
+    arrivals_per_second: float = 0.0
+    large: Mapping[str, int] = {}
+    """Accounts of which more than `SMALL_MAX` wait, and how many."""
+
+
+class Breaker(NamedTuple):
+    """What is known of a scene that a pool's cards failed."""
+
+    scene: str
+    state: str
+    failed: int
+    counted: int
+    who: str
+    why: str
+    since: datetime
 
 
 class PoolLoad(NamedTuple):
@@ -46,6 +77,34 @@ class PoolLoad(NamedTuple):
     slots: int
     used: int
     lanes: Mapping[Lane, LaneLoad]
+    held_seconds: float | None = None
+    """Slot time for each slot freed of late; None: too few to say."""
+    cards_wanted: int | None = None
+    """None: the pool does not scale."""
+    breakers: tuple[Breaker, ...] = ()
+
+
+class Recent(NamedTuple):
+    """What happened in a window of log time."""
+
+    waits: Sequence[Row]
+    """By pool and lane: started, p50, p95 (seconds)."""
+    oldest: Sequence[Row]
+    """By pool and lane: seconds that the first in line has waited."""
+    ends: Sequence[Row]
+    """By pool, outcome and cause: ended, card_ms."""
+    use: Sequence[Row]
+    """By pool: used_ms, slots_ms."""
+    waste: Sequence[Row]
+    """By pool and cause, since ever: attempts, card_ms, burnt_ms."""
+
+
+class FirstStart(NamedTuple):
+    """How long a task waited until it was first started."""
+
+    waited_seconds: float
+    created_seconds: float
+    """Before that: for its material, or for us."""
 
 
 class StoredEvent(NamedTuple):
@@ -204,26 +263,84 @@ class ReadModel:
 
     async def pools(self) -> list[PoolLoad]:
         """The load of every pool that was ever used."""
-        paused = {(row["pool_id"], row["lane"]) for row in await self._fetch(queries.PAUSED_LANES)}
-        waiting = {
-            (row["pool_id"], row["lane"]): row["waiting"]
-            for row in await self._fetch(queries.WAITING)
-        }
+        lanes: dict[tuple[str, str], LaneLoad] = {}
+        for row in await self._fetch(queries.WAITING):
+            lanes[row["pool_id"], row["lane"]] = LaneLoad(row["waiting"])
+        for row in await self._fetch(queries.PAUSED_LANES):
+            at = lanes.get((row["pool_id"], row["lane"]), LaneLoad())
+            lanes[row["pool_id"], row["lane"]] = at._replace(paused=True, why=row["why"])
+        for row in await self._fetch(queries.ARRIVALS, ARRIVALS_WINDOW):
+            at = lanes.get((row["pool_id"], row["lane"]), LaneLoad())
+            rate = row["per_second"]
+            lanes[row["pool_id"], row["lane"]] = at._replace(arrivals_per_second=rate)
+        large: dict[tuple[str, str], dict[str, int]] = {}
+        for row in await self._fetch(queries.LARGE):
+            of_lane = large.setdefault((row["pool_id"], row["lane"]), {})
+            of_lane[row["account_id"]] = row["waiting"]
+        for place, accounts in large.items():
+            lanes[place] = lanes.get(place, LaneLoad())._replace(large=accounts)
         slots = {row["pool_id"]: row["slots"] for row in await self._fetch(queries.SLOTS)}
         used = {row["pool_id"]: row["used"] for row in await self._fetch(queries.USED)}
-        pool_ids = {*slots, *used, *(pool for pool, _ in [*paused, *waiting])}
+        held = {
+            row["pool_id"]: row["used_ms"] / 1000 / row["freed"]
+            for row in await self._fetch(queries.HELD, HELD_WINDOW, HELD_MIN)
+        }
+        scaled = {row["pool_id"]: row["cards_wanted"] for row in await self._fetch(queries.SCALED)}
+        breakers: dict[str, list[Breaker]] = {}
+        for row in await self._fetch(queries.BREAKERS):
+            breaker = Breaker(*(row[name] for name in Breaker._fields))
+            breakers.setdefault(row["pool_id"], []).append(breaker)
+        pool_ids = {*slots, *used, *scaled, *breakers, *(pool for pool, _ in lanes)}
         return [
             PoolLoad(
                 PoolId(pool_id),
                 slots.get(pool_id, 0),
                 used.get(pool_id, 0),
-                {
-                    lane: LaneLoad(waiting.get((pool_id, lane), 0), (pool_id, lane.value) in paused)
-                    for lane in Lane
-                },
+                {lane: lanes.get((pool_id, lane.value), LaneLoad()) for lane in Lane},
+                held.get(pool_id),
+                scaled.get(pool_id),
+                tuple(breakers.get(pool_id, ())),
             )
             for pool_id in sorted(pool_ids)
         ]
+
+    async def recent(self, window: timedelta) -> Recent:
+        """What the objectives are told from, of the last `window` of log time."""
+        now = (await self._fetch(queries.LOG_TIME))[0]["at"]
+        waste = await self._fetch(queries.WASTE)
+        if now is None:
+            return Recent([], [], [], [], waste)
+        since = now - window
+        return Recent(
+            await self._fetch(queries.WAITS, since, ROWS_MAX),
+            await self._fetch(queries.OLDEST, now),
+            await self._fetch(queries.ENDS, since, ROWS_MAX),
+            await self._fetch(queries.USE, since),
+            waste,
+        )
+
+    async def first_starts(self, task_ids: Sequence[TaskId]) -> dict[TaskId, FirstStart]:
+        """Those of these tasks that were ever started."""
+        shards = [shard_of(task_id) for task_id in task_ids]
+        rows = await self._fetch(queries.FIRST_STARTS, shards, list(task_ids))
+        return {
+            row["task_id"]: FirstStart(row["waited_seconds"], row["created_seconds"])
+            for row in rows
+        }
+
+    async def letters(
+        self, of: str | None, state: str | None, limit: int, *, whole: bool = False
+    ) -> list[Row]:
+        """Dead letters of a letter's, a task's or a trace's id, newest first.
+
+        `whole`: with their records, in the order of the log.
+        """
+        query = queries.LETTERS_WHOLE if whole else queries.LETTERS
+        return await self._fetch(query, of, state, limit)
+
+    async def parked_keys(self, limit: int) -> list[Row]:
+        """Keys behind which commands wait, the oldest first."""
+        return await self._fetch(queries.PARKED_KEYS, limit)
 
     async def material(self, material_id: MaterialId) -> Row | None:
         """A material, or None."""
@@ -240,8 +357,14 @@ class ReadModel:
         try:
             pool = self._pool or await self._open()
             async with pool.acquire(timeout=_ACQUIRE_SECONDS) as connection:
-                rows: list[Row] = await connection.fetch(query, *arguments)
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                try:
+                    rows: list[Row] = await connection.fetch(query, *arguments)
+                except asyncpg.InternalClientError:
+                    # Postgres died between two messages: the protocol stands in the middle of
+                    # something, and would stay there for whoever gets this connection next.
+                    connection.terminate()
+                    raise
+        except _AWAY as error:
             raise at_the_door(Door.READ_MODEL_AWAY) from error
         return rows
 

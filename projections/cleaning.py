@@ -1,4 +1,6 @@
-"""What read models keep only for a while: refusals a day, events of tasks seven.
+"""What read models keep only for a while: refusals a day, events and attempts of tasks seven.
+
+How a pool flowed is kept for an hour.
 
 Ages are counted in log time (the newest record applied), never by a clock of ours.
 """
@@ -11,10 +13,11 @@ from typing import Final
 import asyncpg
 
 from projections.folding import Db
+from projections.projector import CONFUSED
 from schema.wires.telemetry import facts
 
 _SQL: Final = (Path(__file__).parent / "sql" / "cleaning.sql").read_text().split("\n-- ;;\n")
-_REFUSALS, _TASK_EVENTS = _SQL
+_TABLES: Final = ("refusals", "task_events", "task_attempts", "pool_flow", "pool_use")
 PAGE: Final = 5_000
 EVERY_SECONDS: Final = 60
 _log = logging.getLogger(__name__)
@@ -23,7 +26,7 @@ _log = logging.getLogger(__name__)
 async def clean(db: Db) -> dict[str, int]:
     """Delete what is too old, page by page; how many rows of each table went."""
     gone: dict[str, int] = {}
-    for table, statement in (("refusals", _REFUSALS), ("task_events", _TASK_EVENTS)):
+    for table, statement in zip(_TABLES, _SQL, strict=True):
         gone[table] = 0
         while True:
             done = await db.execute(statement, PAGE)
@@ -44,7 +47,7 @@ async def run(dsn: str) -> None:
                 gone = await clean(db)
             finally:
                 await db.close(timeout=5)
-        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        except (OSError, TimeoutError, asyncpg.PostgresError, *CONFUSED) as error:
             _log.warning("not cleaned", extra=facts(error=repr(error)))
         else:
             if any(gone.values()):

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,9 @@ BUDGETS = {
     "cost": 5,
     "replay": 5,
 }
+# Tests below the folder and all others run side by side, each on a stack of its own: what they do
+# most is to wait for processes, and for time to pass.
+SIDE_BY_SIDE = {"integration": "tests/platform", "faults": "tests/faults"}
 # A test with several marks runs in the first of these parts.
 MARKED = ("faults", "simulation", "media", "cost", "replay", "integration")
 _NO_TESTS = 5  # pytest's exit code
@@ -109,33 +113,61 @@ def check_statics() -> Outcome:
 
 
 def run_tests(part: str) -> Outcome:
-    """One run of pytest over the tests that belong to this part."""
+    """The tests that belong to this part, in one run of pytest or in two side by side."""
     outcome = Outcome(part)
+    apart = SIDE_BY_SIDE.get(part)
+    sides = [[]] if apart is None else [[apart], [f"--ignore={apart}"]]
     with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "results.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={results}"]
-        command += ["-m", expression(part)]
-        run = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        runs = [Run(part, Path(folder), number, more) for number, more in enumerate(sides)]
+        until = time.monotonic() + BUDGETS[part] * 120
         try:
-            code = run.wait(timeout=BUDGETS[part] * 120)
+            for run in runs:
+                run.process.wait(timeout=max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             outcome.failed, outcome.note = 1, "stopped at twice its budget"
-            return outcome
         finally:
-            if run.poll() is None:  # also when we are interrupted; its stack sees it and ends
-                os.killpg(run.pid, signal.SIGKILL)
-                run.wait()
-        found = _SUITE.search(results.read_text()) if results.exists() else None
-    if code == _NO_TESTS:
+            for run in runs:
+                run.end()
+        for run in runs:
+            run.tell(outcome)
+    if not (outcome.passed or outcome.failed or outcome.skipped):
         outcome.note = "none yet"
-        return outcome
-    if found is not None:
-        errors, failures, skipped, total = map(int, found.groups())
-        outcome.failed, outcome.skipped = errors + failures, skipped
-        outcome.passed = max(0, total - errors - failures - skipped)
-    if code and not outcome.failed:
-        outcome.failed, outcome.note = 1, f"pytest ended with {code}"
     return outcome
+
+
+class Run:
+    """One pytest; the first of a part prints as it goes, the others when all are over."""
+
+    def __init__(self, part: str, folder: Path, number: int, more: list[str]) -> None:
+        self._results = folder / f"results-{number}.xml"
+        self._output = folder / f"output-{number}.txt" if number else None
+        command = [sys.executable, "-m", "pytest", "-q", "--durations=10", *more]
+        command += [f"--junitxml={self._results}", "-m", expression(part)]
+        with ExitStack() as stack:
+            out = None if self._output is None else stack.enter_context(self._output.open("wb"))
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, start_new_session=True, stdout=out, stderr=out
+            )
+
+    def end(self) -> None:
+        """Also when we are interrupted; its stack sees it and ends."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def tell(self, outcome: Outcome) -> None:
+        """Print what was kept, and add what became of it."""
+        if self._output is not None:
+            print(self._output.read_text(errors="replace").rstrip(), flush=True)
+        code = self.process.returncode
+        found = _SUITE.search(self._results.read_text()) if self._results.exists() else None
+        if found is not None:
+            errors, failures, skipped, total = map(int, found.groups())
+            outcome.failed += errors + failures
+            outcome.skipped += skipped
+            outcome.passed += max(0, total - errors - failures - skipped)
+        if code not in {0, _NO_TESTS} and not outcome.failed:
+            outcome.failed, outcome.note = 1, f"pytest ended with {code}"
 
 
 def expression(part: str) -> str:

@@ -276,14 +276,18 @@ def _windows(
 
 
 def _slots(proof: Proof, events: list[Json]) -> None:
-    """A proposed (task, token) is proposed once; nobody holds more than the runner's slots."""
-    proposed: set[tuple[str, int]] = set()
+    """A pool proposes a (task, token) once; nobody holds more than the runner's slots.
+
+    A task that moves may be proposed by both pools: the old one is refused.
+    """
+    proposed: set[tuple[str, str, int]] = set()
     slots: dict[tuple[str, str], int] = {}
-    held: dict[tuple[str, str], set[tuple[str, int]]] = defaultdict(set)
-    where: dict[tuple[str, int], tuple[str, str]] = {}
+    held: dict[tuple[str, str], set[tuple[str, str, int]]] = defaultdict(set)
+    where: dict[tuple[str, str, int], tuple[str, str]] = {}
     for event in events:
         kind = event["type"]
-        attempt = (event.get("task_id", ""), int(event.get("token", 0)))
+        pool_id = event.get("pool_id", "")
+        attempt = (pool_id, event.get("task_id", ""), int(event.get("token", 0)))
         match kind:
             case "pool.runner_registered.v1":
                 runner = (event["runner_id"], event["incarnation_id"])

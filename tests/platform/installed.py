@@ -1,7 +1,7 @@
 """A whole installation for the tests, with short leases and small limits, and people who use it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +21,7 @@ REPLY_SECONDS: Final = 2
 PRICE_MICROS: Final = 1_000_000
 """What a rehearsal reserves: 0.1 credits and 0.01 for each of at most 90 card seconds."""
 _READY_SECONDS: Final = 120
+RUNNERS: Final = (RunnerPlan("A", 1), RunnerPlan("R", 4), RunnerPlan("R", 4))
 _UNBOUNDED: Final = {"per_minute": 10**6, "per_day": 10**6, "credits_month_micros": 10**12}
 
 
@@ -48,13 +49,24 @@ def write_policy(path: Path) -> Json:
 class Platform:
     """An installation that is up; everything below goes through its api."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        change: Callable[[Json], None] = lambda _: None,
+        runners: tuple[RunnerPlan, ...] = RUNNERS,
+        scaled: tuple[str, ...] = (),
+        processors: int = 2,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.policy = write_policy(directory / "policy.json")
         """The policy in force, as the last one that was published here."""
+        change(self.policy)
+        (directory / "policy.json").write_text(json.dumps(self.policy))
         plan = Plan(
-            processors=2,
-            runners=(RunnerPlan("A", 1), RunnerPlan("R", 4), RunnerPlan("R", 4)),
+            processors=processors,
+            runners=runners,
+            scaled=scaled,
             policy=directory / "policy.json",
             environ={"CUTLOG_KAFKA_SESSION_TIMEOUT_SECONDS": str(SESSION_SECONDS)},
         )

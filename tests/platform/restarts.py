@@ -59,6 +59,7 @@ def run(
     """End every process once a round, and say what that did to the rehearsals."""
     rng = random.Random(seed)
     outcome = Outcome()
+    first = rng.randrange(len(_SIGNALS))
     with platform.person(f"restarts-{seed}") as person:
         under_way: list[Rehearsal] = []
         for number in range(rounds):
@@ -66,7 +67,7 @@ def run(
             for place, name in order:
                 under_way.append(_begin(person, seconds))
                 # Half of the processes hear SIGKILL in this round, and SIGTERM in the next.
-                what = _SIGNALS[(number + place) % len(_SIGNALS)]
+                what = _SIGNALS[(first + number + place) % len(_SIGNALS)]
                 instant = rng.uniform(0, min(seconds, 3))
                 time.sleep(instant)  # the fault itself: it comes at a random instant
                 took = _end(platform, name, what)

@@ -1,4 +1,7 @@
-"""Any process may end at any instant: work goes on, once, and whoever listens hears it all."""
+"""Any process may end at any instant: work goes on, once, and whoever listens hears it all.
+
+Here each is ended once, by one of two signals; `python -m tests.platform.restarts` goes on and on.
+"""
 
 import random
 
@@ -10,10 +13,10 @@ from tests.platform.restarts import run
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
-def test_every_process_may_end_while_work_runs(platform: Platform) -> None:
+def test_each_process_may_end_while_work_runs(platform: Platform) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    outcome = run(platform, rounds=2, seconds=6, seed=seed, tell=print)
+    outcome = run(platform, rounds=1, seconds=5, seed=seed, tell=print)
     assert outcome.violations == []
-    for name in platform.up.names:
-        assert {outcome.ended[f"{what} {name}"] for what in ("SIGKILL", "SIGTERM")} == {1}
+    assert sorted(key.split()[1] for key in outcome.ended) == sorted(platform.up.names)
+    assert {key.split()[0] for key in outcome.ended} == {"SIGKILL", "SIGTERM"}

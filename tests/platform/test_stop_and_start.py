@@ -12,7 +12,7 @@ def test_nothing_runs_after_a_stop_and_a_start_goes_on_where_it_was(platform: Pl
     with platform.person() as ann:
         done = ann.await_end(ann.submitted({"seconds": 0.1})["task_id"])
         waiting = ann.submitted({}, materials=[ann.register(b"later", "later.mp4")["material_id"]])
-        running = ann.submitted({"seconds": 12, "steps": 120})["task_id"]
+        running = ann.submitted({"seconds": 6, "steps": 60})["task_id"]
         ann.await_event(running, "task.started.v1")
         assert platform.left_overs() != []
         platform.stop()

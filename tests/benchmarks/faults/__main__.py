@@ -38,10 +38,12 @@ def main(arguments: list[str]) -> int:
         "seed": options.seed,
         "seconds": round(outcome.seconds, 1),
         "unanswered": outcome.load.unanswered,
+        "broken_answers": outcome.load.broken.total(),
         **outcome.proof.sums,
     }
     print(msgspec.json.encode(line).decode())
-    return 0 if not outcome.proof.violations and not outcome.load.unanswered else 1
+    load = outcome.load
+    return 0 if not (outcome.proof.violations or load.unanswered or load.broken) else 1
 
 
 def _schedule(count: int, seed: int) -> Iterator[Fault]:
