@@ -4,10 +4,12 @@
 """
 
 import asyncio
+import gc
 import os
 import sys
 import threading
 from pathlib import Path
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -23,6 +25,10 @@ from schema.wires.telemetry import (
     set_up_logging,
     write_ready_file,
 )
+
+COLLECTED_EVERY: Final = (50_000, 20, 10)
+"""Thresholds of the collector of cycles. The rows are millions and have none: looking through them
+again and again would only be a pause."""
 
 
 async def prepare(settings: Settings) -> None:
@@ -51,6 +57,7 @@ def serve_health(app: App, registry: CollectorRegistry, settings: Settings) -> N
 
 def main() -> int:
     """Read the settings, prepare, serve until SIGTERM; the exit code says how it ended."""
+    gc.set_threshold(*COLLECTED_EVERY)
     try:
         settings = load(os.environ)
         name = settings.processors.instance_id or "processor"

@@ -4,6 +4,7 @@ from commands import materials
 from processors.clock import now_of
 from processors.engine import Record, Step
 from processors.outbox import Outbox
+from processors.poison import release
 from processors.step_rows import StepRows
 from processors.tables import Tables
 from schema.codec import MATERIAL_COMMANDS
@@ -20,6 +21,7 @@ class Materials:
         """One command."""
         command = MATERIAL_COMMANDS.decode(record.value or b"")
         if isinstance(command, ReleaseKey):
+            release(step, self._outbox, record, command, self.handle)
             return
         rows = StepRows(step, self._table)
         decision = materials.handle(rows, command, now_of(step, Topic.TASK_COMMANDS))

@@ -6,13 +6,16 @@ orders in memory (`PoolState.depths` looks into them) shed stale entries as they
 
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from commands.pools import PoolState
-from commands.pools.rows import HOLDS_SLOT, LANES
+from commands.pools.rows import HOLDS_SLOT, LANES, BreakerState
 from processors.pools import Pools
 from schema.ids import PoolId
+from schema.words import Scene
+
+_BREAKER = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 
 
 class PoolMetrics(Collector):
@@ -21,7 +24,7 @@ class PoolMetrics(Collector):
     def __init__(self, pools: Pools) -> None:
         self._pools = pools
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         """One family a figure, labelled by pool (and lane)."""
         waiting = GaugeMetricFamily(
             "cutlog_pool_waiting_tasks", "Tasks that wait.", labels=("pool", "lane")
@@ -42,6 +45,35 @@ class PoolMetrics(Collector):
                 used.add_metric((pool_id,), _used(state, pool_id))
                 runners.add_metric((pool_id,), yard.runners)
         yield from (waiting, paused, slots, used, runners)
+        yield from self._cards()
+
+    def _cards(self) -> Iterator[Metric]:
+        """How many cards are wanted and there, which scenes they fail, who had to make room."""
+        wanted = GaugeMetricFamily(
+            "cutlog_pool_wanted_cards", "Cards that the pool wants.", labels=("pool",)
+        )
+        cards = GaugeMetricFamily(
+            "cutlog_pool_cards", "Cards there are, without those that drain.", labels=("pool",)
+        )
+        breaker = GaugeMetricFamily(
+            "cutlog_pool_breaker", "0: closed, 1: half open, 2: open.", labels=("pool", "scene")
+        )
+        preempted = CounterMetricFamily(
+            "cutlog_pool_preemptions", "Attempts that p0 took the slot of.", labels=("pool",)
+        )
+        for state in self._pools.states():
+            for pool_id in state.pools:
+                scale = state.scale(pool_id)
+                if scale is not None:
+                    wanted.add_metric((pool_id,), scale.cards)
+                cards.add_metric((pool_id,), len(state.yard(pool_id).fresh))
+                for scene in Scene:
+                    row = state.breaker(pool_id, scene)
+                    if row is not None:
+                        breaker.add_metric((pool_id, scene), _BREAKER[row.state])
+        for pool_id, count in self._pools.preemptions.items():
+            preempted.add_metric((pool_id,), count)
+        yield from (wanted, cards, breaker, preempted)
 
 
 def _used(state: PoolState, pool_id: PoolId) -> int:

@@ -11,7 +11,7 @@ from commands.decider import Decision
 from processors.engine import Record, Step
 from schema.codec import encode
 from schema.message import CAUSE_HEADER
-from schema.replies import DeadLetter, InboxMessage
+from schema.replies import DeadLetter, InboxMessage, KeyReleased
 from schema.routes import Routed, route, route_inbox
 from schema.topics import Topic
 
@@ -59,6 +59,10 @@ class Outbox:
             letter = _placed(order, step.cause)
             key = (letter.task_id or letter.letter_id).encode()
             step.send(Topic.DEAD_LETTERS, key, encode(letter), step.partition, cause)
+            return
+        elif isinstance(order, KeyReleased):
+            key = (order.key or order.letter_id).encode()
+            step.send(Topic.DEAD_LETTERS, key, encode(order), step.partition, cause)
             return
         else:
             command: Routed = order  # type: ignore[assignment]

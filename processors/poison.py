@@ -1,30 +1,104 @@
-"""What is done with work that raises: its dead letter; the timers of a tick, each on its own."""
+"""What is done with work that raises: its dead letter; the timers of a tick, each on its own.
+
+And how it is done again, once the code is right: the release of the key brings the record along.
+"""
 
 from collections.abc import Callable
 
+import msgspec
+
 from processors.clock import instant
-from processors.engine import Step
+from processors.engine import Record, Step
 from processors.engine import UnknownVersionError as EngineUnknownVersionError
 from processors.outbox import Outbox
 from schema.codec import UnknownVersionError
-from schema.replies import DeadLetter
+from schema.commands import Command, CreateTask, ReleaseKey, SubmitTask
+from schema.ids import TaskId, TraceId
+from schema.replies import DeadLetter, KeyReleased
 
 _CAUSE_CHARACTERS_MAX = 500
 
 
-def letter(step: Step, error: BaseException, key: str | None, timer: str = "") -> DeadLetter:
-    """The record at work, whole; `timer` tells the letters of one tick apart."""
-    record = step.cause
+def letter(
+    step: Step,
+    error: BaseException,
+    key: str | None,
+    timer: str = "",
+    command: Command | None = None,
+    redriven: ReleaseKey | None = None,
+) -> DeadLetter:
+    """The record at work, whole; `timer` tells the letters of one tick apart.
+
+    `command` is what the record says, where that could be read; its task is named, so that it can
+    be found. A record that was redriven and is poison again is the same record in a new letter.
+    """
+    place = step.cause
+    record = place if redriven is None else inner(place, redriven)
     return DeadLetter(
-        letter_id=f"{record.topic}/{record.partition}/{record.offset}{timer}",
+        letter_id=f"{place.topic}/{place.partition}/{place.offset}{timer}",
         at=instant(step.now),
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
+        topic=place.topic,
+        partition=place.partition,
+        offset=place.offset,
         key=record.key,
         value=record.value,
         cause=f"{type(error).__name__}: {error}"[:_CAUSE_CHARACTERS_MAX],
         quarantined_key=key or "",
+        task_id=_task_of(command, key),
+        trace_id=_trace_of(command),
+        replaces="" if redriven is None else redriven.letter_id,
+    )
+
+
+def _task_of(command: Command | None, key: str | None) -> TaskId | None:
+    """The task of the command, or of the timer whose key this is."""
+    kind, _, name = (key or "").partition("/")
+    if command is None:
+        return TaskId(name) if kind == "task" else None
+    task_id: TaskId | None = getattr(command, "task_id", None)
+    return task_id
+
+
+def _trace_of(command: Command | None) -> TraceId | None:
+    """Only what creates a task says of which request it is."""
+    match command:
+        case SubmitTask() | CreateTask():
+            return command.origin.trace_id or None
+        case _:
+            return None
+
+
+def inner(record: Record, command: ReleaseKey) -> Record:
+    """The record that is redriven, as if it stood where the release stands."""
+    return msgspec.structs.replace(record, key=command.key.encode(), value=command.redrive)
+
+
+def release(
+    step: Step,
+    outbox: Outbox,
+    record: Record,
+    command: ReleaseKey,
+    handle: Callable[[Step, Record], None],
+) -> None:
+    """Apply what was poison, if it comes along, before the engine goes on with what waits behind.
+
+    That it is done, by whom and why, is a fact in the same transaction. If it raises it is poison
+    again: nothing of this is written and the key stays quarantined.
+    """
+    if command.redrive is not None:
+        handle(step, inner(record, command))
+    outbox.order(
+        step,
+        KeyReleased(
+            command_id=command.command_id,
+            at=instant(step.now),
+            key=command.key,
+            letter_id=command.letter_id,
+            redriven=bool(command.letter_id) and not command.discard,
+            discarded=command.discard,
+            who=command.who,
+            why=command.why,
+        ),
     )
 
 

@@ -5,6 +5,7 @@ table. A command changes it at once; what it changed is copied into the step, an
 command turns out to be poison.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -13,7 +14,7 @@ from commands.decider import Decision, TimerDue
 from processors.clock import now_of
 from processors.engine import Record, Step
 from processors.outbox import Outbox
-from processors.poison import guarded
+from processors.poison import guarded, release
 from processors.quotas import tick_id
 from processors.tables import Tables
 from schema.codec import POOL_COMMANDS
@@ -32,10 +33,12 @@ from schema.commands import (
     RefuseAttempt,
     RegisterRunner,
     ReleaseKey,
+    ResetBreaker,
     ResumeLane,
 )
-from schema.events import PolicyAdopted, PoolEvent
-from schema.topics import Topic
+from schema.events import PolicyAdopted, PoolEvent, SlotPreempted
+from schema.ids import PoolId
+from schema.topics import POOL_PARTITIONS, Topic, pool_partition
 
 
 class _Recovered:
@@ -57,12 +60,15 @@ class _Recovered:
 
 
 class Pools:
-    def __init__(self, tables: Tables, outbox: Outbox) -> None:
+    def __init__(self, tables: Tables, outbox: Outbox, partitions: int) -> None:
         self._table = tables.pools
+        self._partitions = partitions
         self._outbox = outbox
         self._recovered = _Recovered()
         self._at_work: dict[int, Record] = {}
         """By partition, the last record that may have changed its pools."""
+        self.preemptions: Counter[PoolId] = Counter()
+        """Since this process started, for metrics."""
         self._table.listen(self._recovered)
 
     def handle(self, step: Step, record: Record) -> None:
@@ -70,6 +76,7 @@ class Pools:
         state = self._begin(step)
         command = POOL_COMMANDS.decode(record.value or b"")
         if isinstance(command, ReleaseKey):
+            release(step, self._outbox, record, command, self.handle)
             return
         decision = pools.handle(state, command, now_of(step, Topic.POOL_COMMANDS))
         self._write(step, state, decision, getattr(command, "reply_to", None))
@@ -88,7 +95,12 @@ class Pools:
             self._guarded(step, pools.waits_behind(key), partial(pools.fire, state, timer, now))
             if len(step.failures) > held:
                 state.hold(pools.rows_behind(state, step.failed()))
-        settled = partial(pools.settle, state, tick_id(step, b"pools"), now)
+        here = [
+            PoolId(pool_id)
+            for pool_id in POOL_PARTITIONS
+            if pool_partition(pool_id, self._partitions) == step.partition
+        ]
+        settled = partial(pools.settle, state, tick_id(step, b"pools"), now, here)
         self._guarded(step, None, settled)
         return state.has_more(now.served_ms)
 
@@ -132,6 +144,8 @@ class Pools:
         for event in decision.events:
             key = policy_key if isinstance(event, PolicyAdopted) else event.pool_id
             self._outbox.event(step, Topic.POOL_EVENTS, key, event)
+            if isinstance(event, SlotPreempted):
+                self.preemptions[event.pool_id] += 1
         self._outbox.write(
             step, Topic.POOL_EVENTS, policy_key, decision._replace(events=()), reply_to
         )
@@ -145,7 +159,7 @@ class Pools:
 def quarantine_key(command: PoolCommand) -> str | None:
     """A slot, a runner or a task waits behind its poison command; never a whole pool."""
     match command:
-        case PublishPolicy() | ReleaseKey() | PauseLane() | ResumeLane():
+        case PublishPolicy() | ReleaseKey() | PauseLane() | ResumeLane() | ResetBreaker():
             return None
         case RegisterRunner() | BeatRunner() | DrainRunner():
             return f"runner/{command.runner_id}"

@@ -8,7 +8,7 @@ from processors.clock import now_of
 from processors.due import DueIndex
 from processors.engine import Record, Step
 from processors.outbox import Outbox
-from processors.poison import guarded
+from processors.poison import guarded, release
 from processors.step_rows import StepRows
 from processors.tables import Tables
 from schema.codec import QUOTA_COMMANDS
@@ -41,6 +41,7 @@ class Quotas:
         """One command."""
         command = QUOTA_COMMANDS.decode(record.value or b"")
         if isinstance(command, ReleaseKey):
+            release(step, self._outbox, record, command, self.handle)
             return
         decision = quotas.handle(
             StepRows(step, self._table), command, now_of(step, Topic.TASK_COMMANDS)

@@ -10,7 +10,7 @@ from processors.engine import Record, Source, Step
 from processors.engine import UnknownVersionError as EngineUnknownVersionError
 from processors.materials import Materials
 from processors.outbox import Outbox
-from processors.poison import letter
+from processors.poison import inner, letter
 from processors.pools import Pools
 from processors.quotas import Quotas
 from processors.tables import Tables
@@ -25,7 +25,7 @@ from schema.wires.telemetry import facts
 
 log = logging.getLogger(__name__)
 
-RULES_VERSION = 1
+RULES_VERSION = 2
 """Goes to the journal; raised when the same commands would lead to other events."""
 
 TICK_TIMERS_MAX = 500
@@ -76,7 +76,7 @@ class CutlogRules:
         self.outbox = Outbox(partitions)
         self.quotas = Quotas(tables, self.outbox)
         self.tasks = Tasks(tables, self.outbox, self.quotas)
-        self.pools = Pools(tables, self.outbox)
+        self.pools = Pools(tables, self.outbox, partitions)
         self.materials = Materials(tables, self.outbox)
         self._handlers: dict[str, Callable[[Step, Record], None]] = {
             Topic.TASK_COMMANDS: self.tasks.handle,
@@ -105,6 +105,8 @@ class CutlogRules:
     def key_of(self, record: Record) -> bytes | None:
         """The smallest key that must wait, or None."""
         command = _decoded(record)
+        if isinstance(command, ReleaseKey) and command.redrive is not None:
+            return command.key.encode() or self.key_of(inner(record, command))
         key = None if command is None else _QUARANTINE_KEYS[Topic(record.topic)](command)
         return None if key is None else key.encode()
 
@@ -115,9 +117,13 @@ class CutlogRules:
             "a command is poison",
             extra=facts(topic=record.topic, partition=record.partition, offset=record.offset),
         )
-        command = _decoded(record)
+        command, redriven = _decoded(record), None
+        if isinstance(command, ReleaseKey) and command.redrive is not None:
+            redriven, command = command, _decoded(inner(record, command))
         key = self.key_of(record)
-        self.outbox.order(step, letter(step, error, None if key is None else key.decode()))
+        named = None if key is None else key.decode()
+        told = letter(step, error, named, command=command, redriven=redriven)
+        self.outbox.order(step, told)
         if isinstance(command, StartAttempt):
             self.tasks.refuse(step, command)
         reply_to = getattr(command, "reply_to", None)

@@ -8,7 +8,7 @@ from processors.clock import now_of
 from processors.due import DueIndex
 from processors.engine import Record, Step
 from processors.outbox import Outbox
-from processors.poison import guarded
+from processors.poison import guarded, release
 from processors.quotas import Quotas, tick_id
 from processors.step_rows import StepRows
 from processors.tables import Tables
@@ -32,6 +32,7 @@ class Tasks:
         """One command."""
         command = TASK_COMMANDS.decode(record.value or b"")
         if isinstance(command, ReleaseKey):
+            release(step, self._outbox, record, command, self.handle)
             return
         now = now_of(step, Topic.TASK_COMMANDS)
         rows = StepRows(step, self._table)

@@ -8,7 +8,7 @@ import msgspec
 from schema.commands import MaterialCommand, PoolCommand, QuotaCommand, TaskCommand
 from schema.events import MaterialEvent, PoolEvent, QuotaEvent, TaskEvent
 from schema.progress import ProgressReported
-from schema.replies import CommandRefused, DeadLetter, ReplyMessage, RunnerMessage
+from schema.replies import CommandRefused, DeadLetterMessage, ReplyMessage, RunnerMessage
 from schema.topics import Topic
 from schema.upcasts import UPCASTS, Upcast
 
@@ -105,7 +105,7 @@ POOL_EVENTS: Codec[PoolEvent] = Codec(PoolEvent)
 MATERIAL_EVENTS: Codec[MaterialEvent] = Codec(MaterialEvent)
 REPLIES: Codec[ReplyMessage] = Codec(ReplyMessage)
 REFUSALS: Codec[CommandRefused] = Codec(CommandRefused)
-DEAD_LETTERS: Codec[DeadLetter] = Codec(DeadLetter)
+DEAD_LETTERS: Codec[DeadLetterMessage] = Codec(DeadLetterMessage)
 RUNNER_INBOX: Codec[RunnerMessage] = Codec(RunnerMessage)
 PROGRESS: Codec[ProgressReported] = Codec(ProgressReported)
 

@@ -25,7 +25,7 @@ from schema.ids import (
 )
 from schema.message import Message, Micros, Milliseconds, Parameters, Part, Token
 from schema.policy import Policy, Price
-from schema.words import CancelCause, Lane, LossCause, Scene
+from schema.words import CancelCause, Lane, LossCause, MoveReason, Scene
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=10**13)]
 
@@ -61,6 +61,8 @@ class SubmitTask(Command, tag="task.submit.v1"):
     origin: Origin
     card_seconds_claimed: float | None = None
     """What the input takes, as we measured it (never a caller's word); None: the maximum."""
+    deadline_seconds: int | None = None
+    """The caller wants it in so long; the door has said that it can be."""
     reply_to: int | None = None
 
 
@@ -122,8 +124,16 @@ class ReleaseKey(Command, tag="key.release.v1"):
     """Lets the commands parked behind a quarantined key go on, in order. Any command topic."""
 
     key: str
+    """Empty: none is quarantined, only the letter is meant."""
     who: str
     why: str
+    letter_id: str = ""
+    """The dead letter that an operator is done with; empty: only the key is meant."""
+    redrive: bytes | None = None
+    """The record of that letter. It is applied first, in the same transaction; poison again, the
+    key stays quarantined. None: it is never applied."""
+    discard: bool = False
+    """The letter is thrown away."""
 
 
 # --- task-commands ------------------------------------------------------------------------------
@@ -140,6 +150,11 @@ class CreateTask(Command, tag="task.create.v1"):
     reserved_micros: Micros
     run_limit_seconds: int
     created_wait_seconds: int
+    weight: int = 0
+    """Of the user's tier (`TierPolicy.weight`)."""
+    deadline_seconds: int | None = None
+    lower_spec: bool = False
+    """Whether its scene can be made with less."""
 
 
 class RequeueTask(Command, tag="task.requeue.v1"):
@@ -176,6 +191,19 @@ class StartAttempt(Command, tag="task.start.v1"):
     lease_seconds: int
 
 
+class MoveTask(Command, tag="task.move.v1"):
+    """The pool asks a waiting task to wait elsewhere; only while it is QUEUED with this token."""
+
+    task_id: TaskId
+    token: Token
+    """The last token dispatched when the task was enqueued."""
+    pool_id: PoolId
+    """Where it shall wait."""
+    lane: Lane
+    lower_spec: bool = False
+    reason: MoveReason
+
+
 class LoseAttempt(Command, tag="task.lose.v1"):
     task_id: TaskId
     token: Token
@@ -190,6 +218,8 @@ class AttemptYielded(Command, tag="task.yield.v1"):
     cause: LossCause
     checkpoint: str = ""
     card_ms: Milliseconds = 0
+    saved_ms: Milliseconds = 0
+    """The part of `card_ms` that the checkpoint keeps; the rest is burnt."""
 
 
 class ReportMilestone(Command, tag="task.milestone.v1"):
@@ -261,6 +291,17 @@ class EnqueueTask(Command, tag="pool.enqueue.v1"):
     lane: Lane
     account_id: AccountId
     scene: Scene
+    weight: int = 0
+    model: str = ""
+    """The model that it runs, where the pool counts those; empty: none."""
+    deadline_ms: int | None = None
+    """What is left until the caller wants it; may be negative."""
+    moved: bool = False
+    """It came from another pool or lane, or has its lower spec: it is not moved again."""
+    preemptions: int = 0
+    """How often it was preempted."""
+    lower_spec: bool = False
+    """Whether it could be made with less and is not yet."""
 
 
 class DequeueTask(Command, tag="pool.dequeue.v1"):
@@ -288,6 +329,10 @@ class EndAttempt(Command, tag="pool.end.v1"):
     pool_id: PoolId
     task_id: TaskId
     token: Token
+    ended_well: bool = False
+    """It made its result. With neither this nor a failure it says nothing of the card."""
+    failure: FailureClass | None = None
+    card_ms: Milliseconds = 0
 
 
 class RegisterRunner(Command, tag="pool.register_runner.v1"):
@@ -295,6 +340,8 @@ class RegisterRunner(Command, tag="pool.register_runner.v1"):
     runner_id: RunnerId
     incarnation_id: IncarnationId
     slots: int
+    spot: bool = False
+    """Its card may be taken away at any time."""
 
 
 class HeldAttempt(Part):
@@ -310,6 +357,8 @@ class BeatRunner(Command, tag="pool.beat.v1"):
     incarnation_id: IncarnationId
     beat: int
     held: tuple[HeldAttempt, ...] = ()
+    unsaved_ms: tuple[Milliseconds, ...] = ()
+    """For each of `held`, the work since its last checkpoint; empty: nobody knows."""
 
 
 class AcceptAttempt(Command, tag="pool.accept.v1"):
@@ -336,6 +385,8 @@ class DrainRunner(Command, tag="pool.drain_runner.v1"):
     pool_id: PoolId
     runner_id: RunnerId
     incarnation_id: IncarnationId
+    spot: bool = False
+    """Its card is being taken away."""
 
 
 class PauseLane(Command, tag="pool.pause_lane.v1"):
@@ -349,6 +400,16 @@ class PauseLane(Command, tag="pool.pause_lane.v1"):
 class ResumeLane(Command, tag="pool.resume_lane.v1"):
     pool_id: PoolId
     lane: Lane
+    who: str
+    why: str
+    reply_to: int | None = None
+
+
+class ResetBreaker(Command, tag="pool.reset_breaker.v1"):
+    """An operator closes a breaker by hand."""
+
+    pool_id: PoolId
+    scene: Scene
     who: str
     why: str
     reply_to: int | None = None
@@ -404,6 +465,7 @@ TaskCommand = (
     | ConfirmMaterial
     | RejectMaterial
     | StartAttempt
+    | MoveTask
     | LoseAttempt
     | AttemptYielded
     | ReportMilestone
@@ -427,6 +489,7 @@ PoolCommand = (
     | DrainRunner
     | PauseLane
     | ResumeLane
+    | ResetBreaker
     | PublishPolicy
     | ReleaseKey
 )

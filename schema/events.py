@@ -31,7 +31,7 @@ from schema.message import (
     Token,
 )
 from schema.policy import Policy, Price
-from schema.words import CancelCause, Lane, LossCause, Scene
+from schema.words import CancelCause, Lane, LossCause, MoveReason, ScaleReason, Scene
 
 
 class Event(Message):
@@ -152,6 +152,10 @@ class TaskCreated(OfTask, tag="task.created.v1"):
     reserved_micros: Micros
     run_limit_seconds: int
     created_wait_seconds: int
+    weight: int = 0
+    deadline_seconds: int | None = None
+    lower_spec: bool = False
+    """Whether it can be made with less."""
 
 
 class TaskMaterialConfirmed(OfTask, tag="task.material_confirmed.v1"):
@@ -169,6 +173,16 @@ class TaskQueued(OfTask, tag="task.queued.v1"):
 
     pool_id: PoolId
     lane: Lane
+
+
+class TaskMoved(OfTask, tag="task.moved.v1"):
+    """Still QUEUED: it waits at another pool or lane from here on, or with its lower spec."""
+
+    token: Token
+    pool_id: PoolId
+    lane: Lane
+    lower_spec: bool = False
+    reason: MoveReason
 
 
 class TaskStarted(OfTask, tag="task.started.v1"):
@@ -202,6 +216,10 @@ class TaskRequeued(OfTask, tag="task.requeued.v1"):
     """Whether it burnt a retry of the task."""
     delay_ms: Milliseconds
     checkpoint: str = ""
+    saved_ms: Milliseconds = 0
+    """The part of `card_ms` that the checkpoint keeps; the rest is burnt."""
+    lower_spec: bool = False
+    """From here on it is made with less."""
     card_ms: Milliseconds = 0
     card_measured: bool = True
     """False: nobody told `card_ms`. It is log time since the start, the most that it can be."""
@@ -267,6 +285,23 @@ class TaskEnqueued(OfPool, tag="pool.enqueued.v1"):
     lane: Lane
     account_id: AccountId
     scene: Scene
+    weight: int = 0
+    model: str = ""
+    deadline_ms: int | None = None
+    moved: bool = False
+    preemptions: int = 0
+    lower_spec: bool = False
+
+
+class TaskMoveAsked(OfPool, tag="pool.move_asked.v1"):
+    """The task is asked to wait elsewhere; until it does it waits here and may start here."""
+
+    task_id: TaskId
+    token: Token
+    to_pool_id: PoolId
+    to_lane: Lane
+    to_lower_spec: bool = False
+    reason: MoveReason
 
 
 class TaskDequeued(OfPool, tag="pool.dequeued.v1"):
@@ -284,6 +319,15 @@ class SlotProposed(OfPool, tag="pool.proposed.v1"):
     token: Token
     runner_id: RunnerId
     incarnation_id: IncarnationId
+
+
+class SlotPreempted(OfPool, tag="pool.preempted.v1"):
+    """The attempt is asked to give its slot up; the room is held for a better task, for a while."""
+
+    task_id: TaskId
+    token: Token
+    runner_id: RunnerId
+    for_task_id: TaskId
 
 
 class SlotGranted(OfPool, tag="pool.granted.v1"):
@@ -309,6 +353,9 @@ class AttemptOver(OfPool, tag="pool.over.v1"):
 
     task_id: TaskId
     token: Token
+    ended_well: bool = False
+    failure: FailureClass | None = None
+    card_ms: Milliseconds = 0
 
 
 class SlotFreed(OfPool, tag="pool.freed.v1"):
@@ -330,11 +377,13 @@ class RunnerRegistered(OfPool, tag="pool.runner_registered.v1"):
     runner_id: RunnerId
     incarnation_id: IncarnationId
     slots: int
+    spot: bool = False
 
 
 class RunnerDraining(OfPool, tag="pool.runner_draining.v1"):
     runner_id: RunnerId
     incarnation_id: IncarnationId
+    spot: bool = False
 
 
 class RunnerGone(OfPool, tag="pool.runner_gone.v1"):
@@ -344,12 +393,21 @@ class RunnerGone(OfPool, tag="pool.runner_gone.v1"):
     incarnation_id: IncarnationId
 
 
+class Unsaved(Part):
+    """Work of an attempt since its last checkpoint: what a preemption would burn."""
+
+    task_id: TaskId
+    token: Token
+    ms: Milliseconds
+
+
 class LeaseExtended(Part):
     runner_id: RunnerId
     incarnation_id: IncarnationId
     beat: int
     missing: tuple[HeldAttempt, ...] = ()
     """What the pool counts on and this beat did not list; lost when the next lacks it too."""
+    unsaved: tuple[Unsaved, ...] = ()
 
 
 class LeasesExtended(OfPool, tag="pool.leases_extended.v1"):
@@ -370,6 +428,41 @@ class LaneResumed(OfPool, tag="pool.lane_resumed.v1"):
     why: str
     stood_ms: Milliseconds
     """How long the lane's TTLs stood still."""
+
+
+class BreakerOpened(OfPool, tag="pool.breaker_opened.v1"):
+    """Too many attempts of a scene failed on this pool's cards: nothing of it starts here."""
+
+    scene: Scene
+    failed: int
+    counted: int
+    """Attempts of the window that `failed` is a part of; 0: a probe failed."""
+
+
+class BreakerHalfOpened(OfPool, tag="pool.breaker_half_opened.v1"):
+    """A few attempts are let through."""
+
+    scene: Scene
+
+
+class BreakerClosed(OfPool, tag="pool.breaker_closed.v1"):
+    scene: Scene
+    who: str = ""
+    """Empty: its probes ended well."""
+    why: str = ""
+
+
+class PoolScaled(OfPool, tag="pool.scaled.v1"):
+    """The number of cards that the pool wants from here on, and what it was drawn from."""
+
+    cards: int
+    cards_before: int
+    reason: ScaleReason
+    demand_card_seconds: int
+    """Of what waits and runs."""
+    wait_p95_ms: Milliseconds
+    """Of the tasks that started in the look-back; 0: none did."""
+    oldest_wait_ms: Milliseconds
 
 
 # --- material-events, key: material -------------------------------------------------------------
@@ -410,6 +503,7 @@ TaskEvent = (
     TaskCreated
     | TaskMaterialConfirmed
     | TaskQueued
+    | TaskMoved
     | TaskStarted
     | TaskProgressed
     | TaskStoring
@@ -422,8 +516,10 @@ TaskEvent = (
 )
 PoolEvent = (
     TaskEnqueued
+    | TaskMoveAsked
     | TaskDequeued
     | SlotProposed
+    | SlotPreempted
     | SlotGranted
     | SlotRefused
     | AttemptAccepted
@@ -436,6 +532,10 @@ PoolEvent = (
     | LeasesExtended
     | LanePaused
     | LaneResumed
+    | BreakerOpened
+    | BreakerHalfOpened
+    | BreakerClosed
+    | PoolScaled
     | PolicyAdopted
 )
 MaterialEvent = MaterialRegistered | MaterialReady | MaterialRefused | MaterialAttached

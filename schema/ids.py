@@ -96,9 +96,13 @@ def command_id_of(kind: str, *parts: str) -> CommandId:
     return CommandId(f"{kind}-{_digest(kind, *parts)}")
 
 
-def event_id_of(command_id: CommandId, index: int) -> EventId:
-    """The id of the event number `index` (from 0) that a command led to."""
-    return EventId(f"{command_id}.{index}")
+def event_id_of(command_id: CommandId, index: int, within: str = "") -> EventId:
+    """The id of the event number `index` (from 0) that a command led to.
+
+    With `within` the number counts there (in a pool), and tells apart what the same command leads
+    to when it is worked on again.
+    """
+    return EventId(f"{command_id}.{within}.{index}" if within else f"{command_id}.{index}")
 
 
 def follow_up_id(event_id: EventId, suffix: str) -> CommandId:

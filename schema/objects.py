@@ -25,3 +25,18 @@ def material_key(user_id: UserId, material_id: MaterialId) -> str:
 def result_key(task_id: TaskId, token: int, name: str) -> str:
     """The object of one file of a result: only the granted token's name ever becomes the task's."""
     return f"results/{task_id}/{token}/{name}"
+
+
+def checkpoint_key(task_id: TaskId, token: int) -> str:
+    """What an attempt that gave up early saved, for the next one to go on from."""
+    return f"checkpoints/{task_id}/{token}"
+
+
+def failure_key(day: str, task_id: TaskId, token: int) -> str:
+    """What led to the failure of a task; `day` is that of the failure, as 2026-03-02."""
+    return f"failures/{day}/{task_id}-{token}.json"
+
+
+def letter_key(day: str, letter_id: str) -> str:
+    """A command that could not be worked on."""
+    return f"failures/{day}/letter-{letter_id.replace('/', '-')}.json"

@@ -45,6 +45,8 @@ class ScenePolicy(Part):
     run_limit_seconds: Positive = 600
     created_wait_seconds: Positive = 900
     """How long a task waits for its material before it EXPIRES."""
+    lower_spec: bool = False
+    """Whether it can be made with less (size, steps) when memory or room is short."""
 
 
 class UserLimits(Part):
@@ -61,6 +63,8 @@ class TierPolicy(Part):
     """A scene that is not listed is not offered to this tier."""
     lanes: dict[Scene, Lane] = {}
     """Scenes whose lane is another than `lane`."""
+    weight: Count = 0
+    """Places behind, 10 s of waiting each: priority = weight - wait / 10 s, lowest first."""
     input_seconds_max: Positive = 600
     input_bytes_max: Bytes = 500_000_000
 
@@ -78,8 +82,49 @@ class TenantPolicy(Part):
 class LanePolicy(Part):
     queue_limit: Positive = 100_000
     """Waiting tasks beyond which the door answers 429 with an estimate."""
+    wait_max_seconds: Positive | None = None
+    """An estimated wait beyond which the door answers 429 with it; None: only `queue_limit`."""
     ttl_seconds: Positive = 86_400
     """A task that waits longer EXPIRES (refund)."""
+    floor_picks: Count = 20
+    """While it waits, the lane gets at least one pick in so many; 0: what better lanes leave."""
+    wait_p95_seconds: Positive | None = None
+    """The objective: 95 % of its tasks start sooner."""
+
+
+class BreakerPolicy(Part):
+    """When a scene is kept off a pool whose cards fail it."""
+
+    failure_share_max: Share = 0.01
+    attempts_min: Positive = 200
+    """Attempts in the window below which nothing is judged."""
+    window_seconds: Positive = 300
+    open_seconds: Positive = 60
+    """Then it is half open: a few are let through."""
+    probes: Positive = 3
+    """So many at once while half open, and so many must end well in a row to close it."""
+
+
+class ScalingPolicy(Part):
+    """How many cards a pool wants. Up on wait and depth together, down when either is low."""
+
+    cards_min: Count = 0
+    cards_max: Positive
+    budget_cards: Count = 0
+    """Cards beyond `cards_max` are never wanted; 0: no further bound."""
+    wait_target_seconds: Positive = 30
+    """P95 of the waits of the look-back; beyond it, and at depth >= `up_share`, it goes up."""
+    up_share: Share = 0.7
+    down_share: Share = 0.6
+    """Wait or demand below this share of its mark for `down_seconds`: it goes down."""
+    down_seconds: Positive = 30
+    cooldown_seconds: Positive = 30
+    look_back_seconds: Positive = 30
+    """Of waits; no longer than what a new card takes to help."""
+    horizon_seconds: Positive = 60
+    """The demand that waits is to be worked off in so long."""
+    step_share_max: Share = 0.5
+    """One decision changes the number by at most this share (and by at least one)."""
 
 
 class PoolPolicy(Part):
@@ -88,7 +133,41 @@ class PoolPolicy(Part):
     beat_seconds: Positive = 15
     accept_seconds: Positive = 10
     expected_seconds: Positive = 20
-    """Card time of one task, for estimates."""
+    """Card time of one task, for estimates and shares."""
+    baseline_share: Share = 0.1
+    """How far the card time may be from `expected_seconds` before somebody is told."""
+    card: str = ""
+    """The kinds of card, for people."""
+    slots_per_card: Positive = 1
+    """A runner is one card; it registers so many slots."""
+    run_limit_seconds: Positive | None = None
+    """The pool's own run limit; the lower of this and the scene's counts."""
+    preemptible: bool = False
+    """Whether p0 may take a slot from a lower lane. Only for work that can begin again."""
+    spot: bool = False
+    """Its cards may be taken away at any time."""
+    min_run_seconds: Count = 30
+    """An attempt that is younger is not preempted."""
+    preemptions_max: Count = 3
+    """A task is preempted at most so often."""
+    yield_seconds: Positive = 30
+    """How long a preempted attempt may take to checkpoint; how long its room is held after that."""
+    model_caps: dict[str, Positive] = {}
+    """Attempts at once by model."""
+    tenant_share: Share = 1.0
+    """Of the pool's slots, the most that one account gets while others wait."""
+    tenant_weights: dict[str, Positive] = {}
+    """By account; 1 where none is named. Twice the weight, twice the card time."""
+    half_life_seconds: Positive = 600
+    """After so long, card time that an account has had counts half."""
+    spare_pool: PoolId | None = None
+    """Where a task goes, once, when this pool or its model is full or its breaker open."""
+    spill_wait_seconds: Positive | None = None
+    """The estimated wait from which on the pool counts as full; None: never."""
+    lower_lane: Lane | None = None
+    """The lane to which a task of a full pool or model goes, once, if there is no spare pool."""
+    breaker: BreakerPolicy | None = None
+    scaling: ScalingPolicy | None = None
 
 
 class RetryPolicy(Part):
@@ -166,6 +245,7 @@ def check_policy(policy: Policy) -> None:
             raise PolicyError(f"pools.{pool_id} has no place in schema.topics.POOL_PARTITIONS")
         if pool.beat_seconds >= pool.lease_seconds:
             raise PolicyError(f"pools.{pool_id}: a lease must outlast a beat")
+        _check_pool(policy, pool_id, pool)
     for scene, rules in policy.scenes.items():
         if rules.pool_id not in policy.pools:
             raise PolicyError(f"scenes.{scene}.pool_id: {rules.pool_id!r} is not in pools")
@@ -175,6 +255,31 @@ def check_policy(policy: Policy) -> None:
             raise PolicyError(f"scenes.{scene}.price: the maximum exceeds {MICROS_MAX} micros")
     for name, tier in policy.tiers.items():
         _check_tier(policy, name, tier)
+
+
+def _check_pool(policy: Policy, pool_id: PoolId, pool: PoolPolicy) -> None:
+    """Where a pool sends what it cannot take, and how it grows."""
+    spare = pool.spare_pool
+    if spare is not None:
+        if spare == pool_id or spare not in policy.pools:
+            raise PolicyError(f"pools.{pool_id}.spare_pool: {spare!r} is no other pool")
+        missing = sorted(set(pool.lanes) - set(policy.pools[spare].lanes))
+        if missing and pool.lower_lane is None:
+            raise PolicyError(
+                f"pools.{pool_id}.spare_pool: {spare!r} lacks the lanes {', '.join(missing)}; "
+                "name a lower_lane that it has, or give it those lanes"
+            )
+    if pool.lower_lane is not None:
+        there = pool.lanes if spare is None else policy.pools[spare].lanes
+        if pool.lower_lane not in there:
+            raise PolicyError(f"pools.{pool_id}.lower_lane: {pool.lower_lane!r} is not served")
+    scaling = pool.scaling
+    if scaling is not None and scaling.cards_min > scaling.cards_max:
+        raise PolicyError(f"pools.{pool_id}.scaling: cards_min is more than cards_max")
+    if scaling is not None and scaling.down_share >= scaling.up_share:
+        raise PolicyError(
+            f"pools.{pool_id}.scaling: down_share must be under up_share, or the pool swings"
+        )
 
 
 def _check_tier(policy: Policy, name: str, tier: TierPolicy) -> None:

@@ -24,6 +24,8 @@ class Refusal(StrEnum):
     TASK_NOT_RUNNING = "task_not_running"
     TOKEN_STALE = "token_stale"  # noqa: S105 - a reason
     TOKEN_NOT_NEXT = "token_not_next"  # noqa: S105
+    TASK_NOT_MOVABLE = "task_not_movable"
+    """It waits elsewhere than at first already, or cannot be made with less."""
     SCENE_NOT_OFFERED = "scene_not_offered"
     TIER_UNKNOWN = "tier_unknown"
     MATERIAL_UNKNOWN = "material_unknown"

@@ -99,7 +99,26 @@ class DeadLetter(Message, tag="dead_letter.v1"):
     task_id: TaskId | None = None
     failure: FailureClass | None = None
     trace_id: TraceId | None = None
+    replaces: str = ""
+    """The letter that was redriven and is poison again: this one stands for it from here on."""
 
+
+class KeyReleased(Message, tag="key.released.v1"):
+    """Nothing waits behind a key any more, or an operator is done with a letter, or both."""
+
+    command_id: CommandId
+    at: Instant
+    key: str
+    """Empty: none was quarantined."""
+    letter_id: str = ""
+    redriven: bool = False
+    """The letter's record was applied, or its task tried again."""
+    discarded: bool = False
+    who: str
+    why: str
+
+
+DeadLetterMessage = DeadLetter | KeyReleased
 
 # --- runner-inbox -------------------------------------------------------------------------------
 
@@ -125,6 +144,8 @@ class DispatchAttempt(InboxMessage, tag="inbox.dispatch.v1"):
     checkpoint: str = ""
     percent: int = 0
     """The highest milestone that stands; lower ones need not be told."""
+    lower_spec: bool = False
+    """Make it with less (size, steps)."""
 
 
 class StopAttempt(InboxMessage, tag="inbox.stop.v1"):
@@ -141,6 +162,8 @@ class YieldAttempt(InboxMessage, tag="inbox.yield.v1"):
     task_id: TaskId
     token: Token
     reason: str
+    seconds: int = 30
+    """How long that may take; then it is stopped."""
 
 
 class BeatAnswered(InboxMessage, tag="inbox.beat_answered.v1"):

@@ -28,6 +28,7 @@ _BY_TASK = (
     | c.ConfirmMaterial
     | c.RejectMaterial
     | c.StartAttempt
+    | c.MoveTask
     | c.LoseAttempt
     | c.AttemptYielded
     | c.ReportMilestone
@@ -50,6 +51,7 @@ _BY_POOL = (
     | c.DrainRunner
     | c.PauseLane
     | c.ResumeLane
+    | c.ResetBreaker
 )
 _BY_ACCOUNT = (
     c.RetryTask | c.CommitReservation | c.ReleaseReservation | c.RefundCharge | c.TopUpQuota

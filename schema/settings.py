@@ -5,7 +5,7 @@ bad or missing value is one clear error that names the variable.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -109,6 +109,34 @@ class Runner(Section):
     """How long a finished result is offered to the store before the attempt fails."""
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 10
     """How long work may go on after SIGTERM before it is given back."""
+    save_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30
+    """How long what is given back on SIGTERM may take to save how far it came."""
+    spot: bool = False
+    """The card may be taken away at any time."""
+    spot_notice_seconds: Seconds = 120
+    """How long before that there is a notice: SIGUSR1, or the file below."""
+    spot_notice_file: str = ""
+    """Its being there is the notice; looked for once a second. Empty: only the signal."""
+
+
+class Scaling(Section):
+    """The process that gives pools the runners that they want."""
+
+    executor: Literal["local", "figure"] = "local"
+    """local: it starts and stops runner processes here; figure: it only tells the number."""
+    pools: str = ""
+    """Pools to look after, separated by commas; empty: every one whose policy has `scaling`."""
+    directory: str = ".cutlog/scaling"
+    """Of what the local executor knows of its runners, their scratch and their logs."""
+    name_prefix: str = "scaled"
+    """Its runners are PREFIX-POOL-NUMBER: names that no other machine may give."""
+    policy_file: str = ""
+    """The policy before the log tells of one."""
+    host: str = "127.0.0.1"
+    """Where /metrics and /external-metrics are served; 0.0.0.0 where others read them."""
+    metrics_port: Port = 0
+    drain_limit_seconds: Positive = 120
+    """A runner that has not drained so long after SIGTERM is killed."""
 
 
 class Process(Section):
@@ -131,6 +159,7 @@ class Settings(Section):
     processors: Processors = Processors()
     projections: Projections = Projections()
     runner: Runner = Runner()
+    scaling: Scaling = Scaling()
     process: Process = Process()
 
 

@@ -49,8 +49,29 @@ class LossCause(StrEnum):
     NOT_ACCEPTED = "not_accepted"
     PREEMPTED = "preempted"
     DRAINED = "drained"
+    SPOT = "spot"
+    """The card was taken away by whoever lent it."""
     BACKSTOP = "backstop"
     """The task's own end of RUNNING (run limit + 10 min); counted like a time limit."""
+
+
+class MoveReason(StrEnum):
+    """Why a pool asks a waiting task to wait elsewhere."""
+
+    MODEL_FULL = "model_full"
+    POOL_FULL = "pool_full"
+    BREAKER_OPEN = "breaker_open"
+
+
+class ScaleReason(StrEnum):
+    """Why a pool wants another number of cards."""
+
+    DEMAND = "demand"
+    """Waits and depth are both over their marks."""
+    SLACK = "slack"
+    """Either has been under its mark long enough."""
+    BOUNDS = "bounds"
+    """The policy's floor, ceiling or budget changed."""
 
 
 class CancelCause(StrEnum):

@@ -9,10 +9,13 @@ from typing import Any, Final, NamedTuple
 
 from commands.decider import Decision, Now
 from commands.policies import ADOPT, Refused, judge
+from commands.pools import breaking, preempting
 from commands.pools.draft import Draft, policy_names
 from commands.pools.rows import (
+    BREAKER,
     LANE_NUMBER,
     LIVE,
+    BreakerState,
     LeaseRow,
     RunnerRow,
     Stage,
@@ -27,7 +30,7 @@ from schema import events as e
 from schema.ids import PoolId, RunnerId, TaskId, event_id_of, follow_up_id
 from schema.refusals import Refusal
 from schema.replies import BeatAnswered
-from schema.words import LossCause
+from schema.words import LossCause, Scene
 
 SUPERSEDED: Final = "superseded"
 NOT_HELD: Final = "not held"
@@ -54,7 +57,8 @@ def _enqueue(draft: Draft, command: c.EnqueueTask) -> None:
     """Never refused. A wait that follows a token means that the attempt of that token is over."""
     state = draft.state
     queued = state.queued_task(command.pool_id, command.task_id)
-    if queued is not None and queued.token >= command.token:
+    waits = (-1, False) if queued is None else (queued.token, queued.moved)
+    if waits >= (command.token, command.moved):
         return
     if state.lease_of(command.pool_id, command.task_id, command.token + 1) is not None:
         return
@@ -67,6 +71,12 @@ def _enqueue(draft: Draft, command: c.EnqueueTask) -> None:
         lane=command.lane,
         account_id=command.account_id,
         scene=command.scene,
+        weight=command.weight,
+        model=command.model,
+        deadline_ms=command.deadline_ms,
+        moved=command.moved,
+        preemptions=command.preemptions,
+        lower_spec=command.lower_spec,
     )
 
 
@@ -110,7 +120,20 @@ def _refuse(draft: Draft, command: c.RefuseAttempt) -> None:
 
 
 def _end(draft: Draft, command: c.EndAttempt) -> None:
-    _over(draft, command.pool_id, c.HeldAttempt(task_id=command.task_id, token=command.token))
+    """The task's word on how it ended; the breaker listens, if the pool still counts on it."""
+    lease = draft.state.lease_of(command.pool_id, command.task_id, command.token)
+    if lease is None or lease.stage not in LIVE:
+        return
+    draft.say(
+        e.AttemptOver,
+        command.pool_id,
+        task_id=command.task_id,
+        token=command.token,
+        ended_well=command.ended_well,
+        failure=command.failure,
+        card_ms=command.card_ms,
+    )
+    breaking.follow(draft, command, lease)
 
 
 def _over(draft: Draft, pool_id: PoolId, attempt: c.HeldAttempt) -> None:
@@ -133,7 +156,7 @@ def _register(draft: Draft, command: c.RegisterRunner) -> None:
     before = state.runner(key)
     slots = max(command.slots, 0)
     if before is not None and before.incarnation_id == command.incarnation_id:
-        if before.slots == slots:
+        if (before.slots, before.spot) == (slots, command.spot):
             _answer(draft, command, 0)
             return
     elif before is not None:
@@ -146,6 +169,7 @@ def _register(draft: Draft, command: c.RegisterRunner) -> None:
         runner_id=command.runner_id,
         incarnation_id=command.incarnation_id,
         slots=slots,
+        spot=command.spot,
     )
 
 
@@ -222,6 +246,7 @@ def _beat(draft: Draft, command: c.BeatRunner) -> None:
             incarnation_id=command.incarnation_id,
             beat=command.beat,
             missing=tuple(calls.missing),
+            unsaved=preempting.unsaved_of(draft.state, command, draft.now.served_ms),
         )
         draft.say(e.LeasesExtended, command.pool_id, runners=(extended,))
     for attempt in calls.lost:
@@ -257,7 +282,8 @@ def _held_by(lease: LeaseRow, command: c.AcceptAttempt | c.FreeSlot) -> bool:
 
 
 def _accept(draft: Draft, command: c.AcceptAttempt) -> None:
-    if _current(draft, command) is None:
+    runner = _current(draft, command)
+    if runner is None:
         return
     lease = draft.state.lease_of(command.pool_id, command.task_id, command.token)
     if lease is not None and lease.stage in LIVE and _held_by(lease, command):
@@ -265,6 +291,9 @@ def _accept(draft: Draft, command: c.AcceptAttempt) -> None:
             draft.say(
                 e.AttemptAccepted, command.pool_id, task_id=command.task_id, token=command.token
             )
+            if runner.taken:
+                attempt = c.HeldAttempt(task_id=command.task_id, token=command.token)
+                preempting.ask_to_yield(draft, command.pool_id, attempt, lease, LossCause.SPOT)
         return
     draft.refuse(command, Refusal.ATTEMPT_UNKNOWN, f"{command.task_id} {command.token}")
     attempt = c.HeldAttempt(task_id=command.task_id, token=command.token)
@@ -284,17 +313,22 @@ def _free(draft: Draft, command: c.FreeSlot) -> None:
         token=command.token,
         runner_id=command.runner_id,
     )
+    preempting.hand_over(draft, command.pool_id, lease)
 
 
 def _drain(draft: Draft, command: c.DrainRunner) -> None:
     runner = _current(draft, command)
-    if runner is not None and not runner.draining:
-        draft.say(
-            e.RunnerDraining,
-            command.pool_id,
-            runner_id=command.runner_id,
-            incarnation_id=command.incarnation_id,
-        )
+    if runner is None or (runner.draining and (runner.taken or not command.spot)):
+        return
+    draft.say(
+        e.RunnerDraining,
+        command.pool_id,
+        runner_id=command.runner_id,
+        incarnation_id=command.incarnation_id,
+        spot=command.spot,
+    )
+    if command.spot:
+        preempting.on_notice(draft, command.pool_id, command.runner_id)
 
 
 # --- from operators -------------------------------------------------------------------------------
@@ -330,6 +364,23 @@ def _resume(draft: Draft, command: c.ResumeLane) -> None:
     draft.accept(command)
 
 
+def _reset(draft: Draft, command: c.ResetBreaker) -> None:
+    row = draft.state.breaker(command.pool_id, command.scene)
+    unknown = policy_names(draft.state.policy(), command.pool_id)
+    if row is not None and row.state is not BreakerState.CLOSED:
+        draft.say(
+            e.BreakerClosed,
+            command.pool_id,
+            scene=command.scene,
+            who=command.who,
+            why=command.why,
+        )
+    elif unknown is not None:
+        draft.refuse(command, unknown)
+        return
+    draft.accept(command)
+
+
 def _publish(draft: Draft, command: c.PublishPolicy) -> None:
     adopted = draft.state.policy_row()
     verdict = judge(None if adopted is None else adopted.policy, command.policy)
@@ -354,8 +405,12 @@ def decide_due(draft: Draft, key: str) -> None:
         runner_id = RunnerId(name)
         _all_lost(draft, pool_id, runner_id, LossCause.LEASE_EXPIRED)
         _gone(draft, pool_id, runner_id, runner)
-    elif (lease := state.lease(key)) is not None:
+    elif (lease := state.lease(key)) is not None and lease.yields:
+        preempting.overdue(draft, pool_id, key, lease)
+    elif lease is not None:
         draft.lose(pool_id, attempt_in(key), lease.runner_id, LossCause.NOT_ACCEPTED)
+    elif key.startswith(BREAKER):
+        breaking.half_open(draft, pool_id, Scene(name))
 
 
 _Rule = Callable[[Draft, Any], None]
@@ -372,5 +427,6 @@ RULES: Final[dict[type, _Rule]] = {
     c.DrainRunner: _drain,
     c.PauseLane: _pause,
     c.ResumeLane: _resume,
+    c.ResetBreaker: _reset,
     c.PublishPolicy: _publish,
 }

@@ -31,10 +31,11 @@ from schema.replies import (
     ReplyMessage,
     RunnerDismissed,
     StopAttempt,
+    YieldAttempt,
 )
 from schema.words import LossCause
 
-_OPERATORS = (c.PauseLane, c.ResumeLane, c.PublishPolicy)
+_OPERATORS = (c.PauseLane, c.ResumeLane, c.ResetBreaker, c.PublishPolicy)
 
 
 class Draft:
@@ -69,11 +70,15 @@ class Draft:
         pool_id: PoolId,
         **fields: Any,  # noqa: ANN401 - the fields of the event
     ) -> e.PoolEvent:
-        """The next event of a pool."""
-        number = len(self.events)
+        """The next event of a pool.
+
+        Its id has its number in the pool, not in the command: a command that is told again has
+        nothing to say, but the free slots that are given away after it are other ones.
+        """
+        seq = self.state.pool(pool_id).seq + 1 + len(self.events) - self.applied
         event = kind(
-            event_id=event_id_of(self.command_id, number),
-            seq=self.state.pool(pool_id).seq + 1 + number - self.applied,
+            event_id=event_id_of(self.command_id, seq, pool_id),
+            seq=seq,
             at=self.now.at,
             pool_id=pool_id,
             **fields,
@@ -170,6 +175,27 @@ class Draft:
             )
         )
 
+    def yield_attempt(
+        self,
+        runner_id: RunnerId,
+        incarnation_id: IncarnationId,
+        attempt: c.HeldAttempt,
+        cause: LossCause,
+        seconds: int,
+    ) -> None:
+        """Tell a runner to checkpoint exactly this attempt and give it up."""
+        self.orders.append(
+            YieldAttempt(
+                runner_id=runner_id,
+                incarnation_id=incarnation_id,
+                at=self.now.at,
+                task_id=attempt.task_id,
+                token=attempt.token,
+                reason=cause.value,
+                seconds=seconds,
+            )
+        )
+
     def dismiss(self, runner_id: RunnerId, incarnation_id: IncarnationId, reason: Refusal) -> None:
         self.orders.append(
             RunnerDismissed(
@@ -182,7 +208,9 @@ class Draft:
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def accept(self, command: c.PauseLane | c.ResumeLane | c.PublishPolicy) -> None:
+    def accept(
+        self, command: c.PauseLane | c.ResumeLane | c.ResetBreaker | c.PublishPolicy
+    ) -> None:
         """Done, or already so."""
         if command.reply_to is None:
             return

@@ -10,7 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from commands.decider import ImpossibleEventError, Now
+from commands.pools import breaking, charging, preempting, scaling
 from commands.pools.rows import (
+    HOLDS_SLOT,
     LANE_NUMBER,
     POLICY_KEY,
     LeaseRow,
@@ -44,6 +46,7 @@ TRANSITIONS: Final[dict[tuple[Stage | None, type[e.OfPool]], Stage | None]] = {
     (Stage.GRANTED, e.SlotFreed): Stage.STORING,
     (Stage.GRANTED, e.AttemptOver): Stage.OVER,
     (Stage.GRANTED, e.SlotLost): Stage.LOST,
+    (Stage.ACCEPTED, e.SlotPreempted): Stage.ACCEPTED,
     (Stage.ACCEPTED, e.SlotFreed): Stage.STORING,
     (Stage.ACCEPTED, e.AttemptOver): Stage.OVER,
     (Stage.ACCEPTED, e.SlotLost): Stage.LOST,
@@ -61,18 +64,19 @@ def evolve(state: PoolState, event: e.PoolEvent, now: Now) -> None:
         adopted = state.policy_row()
         if event.seq != (1 if adopted is None else adopted.seq + 1):
             raise ImpossibleEventError(adopted, event)
+        charging.begin_anew(state, event.policy)
         state.put(POLICY_KEY, PolicyRow(seq=event.seq, policy=event.policy))
         return
     pool = state.pool(event.pool_id)
     if event.seq != pool.seq + 1:
         raise ImpossibleEventError(pool, event)
+    changes_demand = type(event) in scaling.CHANGES_DEMAND
+    if changes_demand:
+        scaling.note_demand(state, event.pool_id, now)
     after = EVOLVE[type(event)](state, pool, event, now)
-    state.put(
-        pool_key(event.pool_id),
-        PoolRow(
-            seq=event.seq, passed=after.passed, stood_ms=after.stood_ms, since_ms=after.since_ms
-        ),
-    )
+    if changes_demand:
+        scaling.note_demand(state, event.pool_id, now)
+    state.put(pool_key(event.pool_id), msgspec.structs.replace(after, seq=event.seq))
 
 
 # --- waiting --------------------------------------------------------------------------------------
@@ -80,9 +84,13 @@ def evolve(state: PoolState, event: e.PoolEvent, now: Now) -> None:
 
 def _enqueued(state: PoolState, pool: PoolRow, event: e.TaskEnqueued, now: Now) -> PoolRow:
     before = state.queued_task(event.pool_id, event.task_id)
-    if before is not None and before.token >= event.token:
+    if before is not None and (before.token, before.moved) >= (event.token, event.moved):
         raise ImpossibleEventError(before, event)
     ttl_ms = state.lane_policy(event.pool_id, event.lane).ttl_seconds * 1000
+    start_by_ms: int | None = None
+    if event.deadline_ms is not None:
+        expected_ms = state.pool_policy(event.pool_id).expected_seconds * 1000
+        start_by_ms = now.served_ms + event.deadline_ms - expected_ms
     state.put(
         queued_key(event.pool_id, event.task_id),
         QueuedRow(
@@ -93,8 +101,23 @@ def _enqueued(state: PoolState, pool: PoolRow, event: e.TaskEnqueued, now: Now) 
             expires_ms=pool.lane_ms(LANE_NUMBER[event.lane], now.served_ms) + ttl_ms,
             account_id=event.account_id,
             scene=event.scene,
+            weight=event.weight,
+            model=event.model,
+            start_by_ms=start_by_ms,
+            moved=event.moved,
+            preemptions=event.preemptions,
+            lower_spec=event.lower_spec,
         ),
     )
+    return pool
+
+
+def _move_asked(state: PoolState, pool: PoolRow, event: e.TaskMoveAsked, _now: Now) -> PoolRow:
+    key = queued_key(event.pool_id, event.task_id)
+    queued = state.queued(key)
+    if queued is None or queued.token != event.token or queued.moved or queued.asked:
+        raise ImpossibleEventError(queued, event)
+    state.put(key, msgspec.structs.replace(queued, asked=True))
     return pool
 
 
@@ -109,7 +132,7 @@ def _dequeued(state: PoolState, pool: PoolRow, event: e.TaskDequeued, _now: Now)
 # --- attempts -------------------------------------------------------------------------------------
 
 
-def _proposed(state: PoolState, pool: PoolRow, event: e.SlotProposed, _now: Now) -> PoolRow:
+def _proposed(state: PoolState, pool: PoolRow, event: e.SlotProposed, now: Now) -> PoolRow:
     waiting = queued_key(event.pool_id, event.task_id)
     queued = state.queued(waiting)
     if queued is None or queued.token + 1 != event.token:
@@ -128,10 +151,26 @@ def _proposed(state: PoolState, pool: PoolRow, event: e.SlotProposed, _now: Now)
     lease = state.lease(attempt)
     if lease is not None:
         raise ImpossibleEventError(lease, event)
-    passed = yard.waiting.passed_after(pool, queued.lane)
+    passed, picks = yard.waiting.after(pool, queued.lane)
     state.delete(waiting)
-    state.put(attempt, LeaseRow(runner_id=event.runner_id, incarnation_id=event.incarnation_id))
-    return PoolRow(seq=pool.seq, passed=passed, stood_ms=pool.stood_ms, since_ms=pool.since_ms)
+    charged = charging.charge(state, event.pool_id, queued, now)
+    scaling.note_wait(state, event.pool_id, now.served_ms - queued.entered_ms, now)
+    state.put(
+        attempt,
+        LeaseRow(
+            runner_id=event.runner_id,
+            incarnation_id=event.incarnation_id,
+            lane=queued.lane,
+            account_id=queued.account_id,
+            scene=queued.scene,
+            model=queued.model,
+            preemptions=queued.preemptions,
+            proposed_ms=now.served_ms,
+            probe=breaking.probe_of(state, event.pool_id, queued.scene),
+            charged=charged,
+        ),
+    )
+    return msgspec.structs.replace(pool, passed=passed, picks=picks)
 
 
 _ON_CARD = (Stage.PROPOSED, Stage.GRANTED, Stage.ACCEPTED)
@@ -147,21 +186,23 @@ def _attempt(state: PoolState, pool: PoolRow, event: _OfAttempt, now: Now) -> Po
     if lease is None:
         raise ImpossibleEventError(None, event)
     after = _after(lease, event)
+    if after is None or after not in HOLDS_SLOT:
+        charging.correct(state, event.pool_id, lease, now)
+    if isinstance(event, e.SlotFreed):
+        mean_ms = charging.mean_after(pool, lease, now)
+        pool = msgspec.structs.replace(pool, mean_ms=mean_ms)
+    if isinstance(event, e.AttemptOver):
+        breaking.count(state, lease, event, now)
     if after is None:
         state.delete(key)
+        return pool
+    if after is Stage.ACCEPTED:
+        state.put(key, preempting.accepted(state, event.pool_id, lease, now))
         return pool
     accept_until_ms = 0
     if after is Stage.GRANTED:
         accept_until_ms = now.served_ms + state.pool_policy(event.pool_id).accept_seconds * 1000
-    state.put(
-        key,
-        LeaseRow(
-            runner_id=lease.runner_id,
-            incarnation_id=lease.incarnation_id,
-            stage=after,
-            accept_until_ms=accept_until_ms,
-        ),
-    )
+    state.put(key, msgspec.structs.replace(lease, stage=after, accept_until_ms=accept_until_ms))
     return pool
 
 
@@ -202,11 +243,13 @@ def _registered(state: PoolState, pool: PoolRow, event: e.RunnerRegistered, now:
             slots=event.slots,
             lease_until_ms=lease_until_ms,
             fresh_until_ms=fresh_until_ms,
+            spot=event.spot,
         )
     elif before.incarnation_id == event.incarnation_id:
         after = msgspec.structs.replace(
             before,
             slots=event.slots,
+            spot=event.spot,
             lease_until_ms=lease_until_ms,
             fresh_until_ms=fresh_until_ms,
         )
@@ -234,16 +277,22 @@ def _known(
     return key, runner
 
 
-def _draining(state: PoolState, pool: PoolRow, event: e.RunnerDraining, _now: Now) -> PoolRow:
+def _draining(state: PoolState, pool: PoolRow, event: e.RunnerDraining, now: Now) -> PoolRow:
     key, runner = _known(state, event.pool_id, event.runner_id, event)
-    state.put(key, msgspec.structs.replace(runner, draining=True))
+    taken = runner.taken or event.spot
+    state.put(key, msgspec.structs.replace(runner, draining=True, taken=taken))
+    if event.spot:
+        preempting.taken(state, event.pool_id, event.runner_id, now)
     return pool
 
 
-def _gone(state: PoolState, pool: PoolRow, event: e.RunnerGone, _now: Now) -> PoolRow:
+def _gone(state: PoolState, pool: PoolRow, event: e.RunnerGone, now: Now) -> PoolRow:
     """Its slots go with it, and so does all that was in them."""
     key, _ = _known(state, event.pool_id, event.runner_id, event)
     for attempt in state.yard(event.pool_id).leases_of(key):
+        lease = state.lease(attempt)
+        if lease is not None:
+            charging.correct(state, event.pool_id, lease, now)
         state.delete(attempt)
     state.delete(key)
     return pool
@@ -263,8 +312,11 @@ def _extended(state: PoolState, pool: PoolRow, event: e.LeasesExtended, now: Now
                 beat=extended.beat,
                 draining=runner.draining,
                 missing=extended.missing,
+                spot=runner.spot,
+                taken=runner.taken,
             ),
         )
+        preempting.saved(state, event.pool_id, extended, now)
     return pool
 
 
@@ -288,9 +340,8 @@ def _resumed(_state: PoolState, pool: PoolRow, event: e.LaneResumed, _now: Now) 
 def _with_lane(pool: PoolRow, lane: Lane, stood_ms: int, since_ms: int | None) -> PoolRow:
     stood, since = list(pool.stood_ms), list(pool.since_ms)
     stood[LANE_NUMBER[lane]], since[LANE_NUMBER[lane]] = stood_ms, since_ms
-    return PoolRow(
-        seq=pool.seq,
-        passed=pool.passed,
+    return msgspec.structs.replace(
+        pool,
         stood_ms=(stood[0], stood[1], stood[2]),
         since_ms=(since[0], since[1], since[2]),
     )
@@ -299,8 +350,10 @@ def _with_lane(pool: PoolRow, lane: Lane, stood_ms: int, since_ms: int | None) -
 _Evolve = Callable[[PoolState, PoolRow, Any, Now], PoolRow]
 EVOLVE: Final[dict[type, _Evolve]] = {
     e.TaskEnqueued: _enqueued,
+    e.TaskMoveAsked: _move_asked,
     e.TaskDequeued: _dequeued,
     e.SlotProposed: _proposed,
+    e.SlotPreempted: preempting.preempted,
     e.SlotGranted: _attempt,
     e.SlotRefused: _attempt,
     e.AttemptAccepted: _attempt,
@@ -313,5 +366,9 @@ EVOLVE: Final[dict[type, _Evolve]] = {
     e.LeasesExtended: _extended,
     e.LanePaused: _paused,
     e.LaneResumed: _resumed,
+    e.BreakerOpened: breaking.opened,
+    e.BreakerHalfOpened: breaking.half_opened,
+    e.BreakerClosed: breaking.closed,
+    e.PoolScaled: scaling.scaled,
 }
 """Every pool event but PolicyAdopted, which has a counter of its own."""

@@ -1,107 +1,239 @@
 """Which task next, and on which slot: the only place that knows. Picks are O(log n).
 
-Lanes are served p0, p1, p2, each first come first served; a lane that has waited while others were
-picked `PASSED_MAX` times is picked next, so that p2 moves a little even when p0 never ends. Of the
-runners the one with the most free slots is taken. Everything here is memory, a function of the rows
-alone, so a rebuilt order picks the same.
+Lanes are served p0, p1, p2, but one that waits is picked at least once in its floor of picks, so
+that p2 moves a little even when p0 never ends. Inside a lane the account goes first that had the
+least card time of late (`shares`), and of its tasks the one of the best place: priority = user
+weight - wait / 10 s, as a key that does not change; ties by arrival. One pick in eight goes by
+place alone, whatever the shares: nobody starves. A task whose latest start is near goes before
+both. Of the runners the one with the most free slots is taken. Everything here is memory, a
+function of the rows alone, so a rebuilt order picks the same.
 """
 
-from collections.abc import Callable
-from heapq import heapify, heappop, heappush
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
 
+from commands.pools.flows import Entry, Flow, Kind, Line, dated_key
+from commands.pools.ranked import Ranked
 from commands.pools.rows import LANE_NUMBER, LANES, PoolRow, QueuedRow, RunnerRow
-from schema.words import Lane
+from schema.ids import AccountId
+from schema.words import Lane, Scene
 
-PASSED_MAX: Final = 19
-"""A waiting lane gets at least one pick in twenty."""
-_STALE_ALLOWED: Final = 64
+AGE_EVERY: Final = 8
+"""One pick in so many goes to whoever has the best place in the lane, whatever the shares."""
 
 
-class Ranked:
-    """Keys by a rank that their rows have; entries that hold no more are passed over, then shed."""
+class Terms(NamedTuple):
+    """What the policy and the cards say at the time of a pick."""
 
-    __slots__ = ("_entries", "_rank_of")
+    is_open: Callable[[Scene, str], bool]
+    """Whether a task of this scene and model may start."""
+    any_over: bool
+    """Whether any account has all the slots that it may have while others wait."""
+    floors: tuple[int, int, int]
+    """For each lane, one pick in so many while it waits; 0: none."""
+    served_ms: int
+    near_ms: int
+    """So long before its latest start a task goes first."""
 
-    def __init__(self, rank_of: Callable[[str], int | None]) -> None:
-        """`rank_of` says the present rank of a key, None: it has none."""
-        self._rank_of = rank_of
-        self._entries: list[tuple[int, str]] = []
 
-    def push(self, rank: int, key: str, live: int) -> None:
-        """A key has this rank now; `live` is how many keys have one, this one included."""
-        heappush(self._entries, (rank, key))
-        if len(self._entries) > 2 * live + _STALE_ALLOWED:
-            rank_of = self._rank_of
-            self._entries = [entry for entry in set(self._entries) if rank_of(entry[1]) == entry[0]]
-            heapify(self._entries)
+def next_lane(lanes: Sequence[int], passed: Sequence[int], floors: Sequence[int]) -> int:
+    """The lane that is picked, of those (in order) that have something to start.
 
-    def first(self) -> tuple[int, str] | None:
-        """The lowest rank and its key; equal ranks by key."""
-        entries = self._entries
-        while entries:
-            rank, key = entries[0]
-            if self._rank_of(key) == rank:
-                return entries[0]
-            heappop(entries)
-        return None
+    Each is to be picked once in its floor. If `k` of them can wait no more than `k` picks, the most
+    pressing is picked now; otherwise the best.
+    """
+    slack = sorted((floors[lane] - 1 - passed[lane], lane) for lane in lanes if floors[lane])
+    if any(left <= place for place, (left, _) in enumerate(slack)):
+        return slack[0][1]
+    return lanes[0]
 
-    def skip(self) -> None:
-        """Forget the first entry until its key is pushed again."""
-        heappop(self._entries)
 
-    def __len__(self) -> int:
-        """Entries kept, stale ones included."""
-        return len(self._entries)
+def _first_of(lines: Sequence[Line], terms: Terms, *, by_age: bool, fair: bool) -> str | None:
+    """The task that is next in these lines of one lane.
+
+    `fair`: somebody in the lane has not all the slots that he may have, and he is to get one.
+    """
+    if by_age:
+        oldest = [one for line in lines if (one := line.ages.first()) is not None]
+        return _key(min(oldest)[-1].head) if oldest else None
+    due = [one for line in lines if (one := line.due(terms.served_ms, terms.near_ms))]
+    if due:
+        over, _, _, flow = min(due)
+        if not (over and fair):
+            return dated_key(flow)
+    least = [first for line in lines if (first := line.shares.first()) is not None]
+    return _key(min(least)[-1].head) if least else None
+
+
+def _key(entry: Entry | None) -> str | None:
+    return None if entry is None else entry[2]
 
 
 class Waiting:
     """The waiting tasks of a pool, in the order in which they are served."""
 
-    __slots__ = ("_lanes", "counts")
+    __slots__ = (
+        "_arrivals",
+        "_capped",
+        "_floor_of",
+        "_is_over",
+        "_queued",
+        "_share_of",
+        "counts",
+        "lines",
+    )
 
-    def __init__(self, queued: Callable[[str], QueuedRow | None]) -> None:
+    def __init__(
+        self,
+        queued: Callable[[str], QueuedRow | None],
+        share_of: Callable[[Lane, AccountId], tuple[int, int]],
+        is_over: Callable[[AccountId], bool],
+        floor_of: Callable[[int], tuple[int, int]],
+    ) -> None:
+        """What is asked of an account and of a place.
+
+        `share_of` says what an account has had of a lane, `is_over` if it has all its slots, and
+        `floor_of` what share counts as little for a task of this place.
+        """
+
         def arrival(key: str) -> int | None:
             row = queued(key)
             return None if row is None else row.arrival
 
-        self._lanes = {lane: Ranked(arrival) for lane in LANES}
+        self._queued = queued
+        self._share_of = share_of
+        self._is_over = is_over
+        self._floor_of = floor_of
+        self._arrivals: dict[Lane, Ranked[int, str]] = {lane: Ranked(arrival) for lane in LANES}
+        self._capped: frozenset[str] = frozenset()
+        self.lines: tuple[dict[Kind, Line], ...] = ({}, {}, {})
         self.counts = [0, 0, 0]
 
     def add(self, key: str, row: QueuedRow) -> None:
         number = LANE_NUMBER[row.lane]
         self.counts[number] += 1
-        self._lanes[row.lane].push(row.arrival, key, self.counts[number])
+        self._arrivals[row.lane].push(row.arrival, key, self.counts[number])
+        self._line_up(key, row)
+
+    def _line_up(self, key: str, row: QueuedRow) -> None:
+        number, kind = LANE_NUMBER[row.lane], self.kind_of(row)
+        line = self.lines[number].get(kind)
+        if line is None:
+            line = self.lines[number][kind] = Line(self._queued, self._floor_of)
+        flow = line.flows.get(row.account_id)
+        if flow is None:
+            share = self._share_of(row.lane, row.account_id)
+            flow = Flow(row.account_id, share, over=self._is_over(row.account_id))
+        line.add(key, row, flow)
 
     def remove(self, row: QueuedRow) -> None:
-        self.counts[LANE_NUMBER[row.lane]] -= 1
+        """Its row is gone already."""
+        number = LANE_NUMBER[row.lane]
+        self.counts[number] -= 1
+        kind = self.kind_of(row)
+        line = self.lines[number][kind]
+        line.remove(row)
+        if not line.count:
+            del self.lines[number][kind]
+
+    def marked(self, key: str, row: QueuedRow) -> None:
+        """It was asked to move, or (an undone step) it was not."""
+        line = self.lines[LANE_NUMBER[row.lane]][self.kind_of(row)]
+        if line.movers is not None and not row.asked:
+            line.movers.push(row.arrival, key, line.count)
+
+    def changed(self, account_id: AccountId, lanes: Sequence[Lane] = LANES) -> None:
+        """The account has had more (or less) of these lanes, or its slots came to the limit."""
+        over = self._is_over(account_id)
+        for lane in lanes:
+            for line in self.lines[LANE_NUMBER[lane]].values():
+                flow = line.flows.get(account_id)
+                if flow is not None:
+                    line.rank(flow, self._share_of(lane, account_id), over=over)
+
+    def kind_of(self, row: QueuedRow) -> Kind:
+        """The line of a task. Callers name models as they like: only a capped one has its own."""
+        return row.scene, row.model if row.model in self._capped else ""
+
+    def cap(self, models: Iterable[str]) -> bool:
+        """Another policy caps these models; whether that puts any tasks into other lines."""
+        capped = frozenset(models) - {""}
+        added, dropped = capped - self._capped, self._capped - capped
+        self._capped = capped
+        moved = False
+        for lines in self.lines:
+            left = [kind for kind in lines if (added and not kind[1]) or kind[1] in dropped]
+            # In the order of their places: then hardly anything is sorted twice.
+            for _, _, key in sorted(one for kind in left for one in lines.pop(kind).entries()):
+                row = self._queued(key)
+                if row is not None:
+                    self._line_up(key, row)
+                    moved = True
+        return moved
+
+    def keys(self, lane: Lane) -> list[str]:
+        """The tasks that wait in a lane, in no order."""
+        lines = self.lines[LANE_NUMBER[lane]].values()
+        return [key for line in lines for _, _, key in line.entries()]
+
+    def rank_all_again(self) -> None:
+        """Another policy: something else counts as little."""
+        for lines in self.lines:
+            for line in lines.values():
+                for flow in line.flows.values():
+                    line.rank_again(flow, aged=False)
 
     def oldest(self, lane: Lane) -> str | None:
         """The task of this lane that came first."""
-        first = self._lanes[lane].first()
+        first = self._arrivals[lane].first()
         return None if first is None else first[1]
 
-    def first(self, pool: PoolRow) -> str | None:
-        """The task to be served next, or None: nobody waits in a lane that is served."""
-        best: int | None = None
-        for number, count in enumerate(self.counts):
-            if count and pool.since_ms[number] is None:
-                passed = pool.passed[number]
-                if best is None or (passed >= PASSED_MAX and passed > pool.passed[best]):
-                    best = number
-        return None if best is None else self.oldest(LANES[best])
+    def first(self, pool: PoolRow, terms: Terms) -> str | None:
+        """The task to be served next, or None: nobody waits that may start."""
+        lines = self._open_lines(pool, terms.is_open)
+        lanes = fair = list(lines)
+        if terms.any_over:
+            fair = [number for number in lanes if any(line.fair for line in lines[number])]
+            lanes = fair or lanes
+        if not lanes:
+            return None
+        number = next_lane(lanes, pool.passed, terms.floors)
+        by_age = pool.picks[number] >= AGE_EVERY - 1
+        return _first_of(lines[number], terms, by_age=by_age, fair=bool(fair))
 
-    def passed_after(self, pool: PoolRow, picked: Lane) -> tuple[int, int, int]:
-        """`passed` of the pool's row once a task of lane `picked` has been taken out."""
+    def _open_lines(
+        self, pool: PoolRow, is_open: Callable[[Scene, str], bool]
+    ) -> dict[int, list[Line]]:
+        """By number of the lane, the lines whose tasks may start; a lane without one is absent."""
+        asked: dict[Kind, bool] = {}
+        found: dict[int, list[Line]] = {}
+        for number, lines in enumerate(self.lines):
+            if not self.counts[number] or pool.since_ms[number] is not None:
+                continue
+            here: list[Line] = []
+            for kind, line in lines.items():
+                open_now = asked.get(kind)
+                if open_now is None:
+                    open_now = asked[kind] = is_open(*kind)
+                if open_now:
+                    here.append(line)
+            if here:
+                found[number] = here
+        return found
+
+    def after(
+        self, pool: PoolRow, picked: Lane
+    ) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        """`passed` and `picks` of the pool's row once a task of lane `picked` has been taken."""
         chosen = LANE_NUMBER[picked]
         passed = [
-            pool.passed[number] + 1
-            if number > chosen and self.counts[number] and pool.since_ms[number] is None
-            else pool.passed[number]
-            for number in range(3)
+            before + 1 if self.counts[number] and pool.since_ms[number] is None else before
+            for number, before in enumerate(pool.passed)
         ]
         passed[chosen] = 0
-        return (passed[0], passed[1], passed[2])
+        picks = list(pool.picks)
+        picks[chosen] = (picks[chosen] + 1) % AGE_EVERY
+        return (passed[0], passed[1], passed[2]), (picks[0], picks[1], picks[2])
 
 
 class FreeSlots:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from commands.decider import Decision, Now, TimerDue
+from commands.pools import moves, preempting, scaling
 from commands.pools.decide import decide_due, decide_into
 from commands.pools.draft import Draft
 from commands.pools.rows import behind, name_in
@@ -38,6 +39,9 @@ def handle(state: PoolState, command: c.PoolCommand, now: Now) -> Decision[e.Poo
             _settle_all(draft)
         case c.ReleaseKey():
             pass
+        case c.EnqueueTask():
+            _settle(draft, command.pool_id, ASSIGNED_MAX)
+            moves.ask_newcomer(draft, command)
         case _:
             _settle(draft, command.pool_id, ASSIGNED_MAX)
     return draft.decision()
@@ -61,10 +65,16 @@ def fire(state: PoolState, timer: TimerDue, now: Now) -> Decision[e.PoolEvent]:
     return draft.decision()
 
 
-def settle(state: PoolState, command_id: CommandId, now: Now) -> Decision[e.PoolEvent]:
-    """Let drained runners go and give free slots to waiting tasks."""
+def settle(
+    state: PoolState, command_id: CommandId, now: Now, here: Iterable[PoolId] = ()
+) -> Decision[e.PoolEvent]:
+    """What ends a tick: let drained runners go, give free slots away, say how many cards to have.
+
+    `here` are the pools of this partition: one of which nothing is known yet may want cards too.
+    """
     draft = Draft(state, command_id, now)
     _settle_all(draft)
+    _scale_all(draft, here)
     return draft.decision()
 
 
@@ -88,6 +98,7 @@ def on_tick(state: PoolState, command_id: CommandId, now: Now, limit: int = DUE_
         decide_due(draft, key)
         draft.apply()
     _settle_all(draft)
+    _scale_all(draft, ())
     return Ticked(draft.decision(), state.has_more(now.served_ms))
 
 
@@ -95,6 +106,12 @@ def _settle_all(draft: Draft) -> None:
     left = ASSIGNED_MAX
     for pool_id in draft.state.pools:
         left = _settle(draft, pool_id, left)
+
+
+def _scale_all(draft: Draft, here: Iterable[PoolId]) -> None:
+    for pool_id in sorted({*draft.state.pools, *here}):
+        scaling.judge(draft, pool_id)
+        draft.apply()
 
 
 def _settle(draft: Draft, pool_id: PoolId, left: int) -> int:
@@ -111,6 +128,8 @@ def _settle(draft: Draft, pool_id: PoolId, left: int) -> int:
                 incarnation_id=runner.incarnation_id,
             )
             draft.apply()
+    if not any(yard.waiting.counts):
+        return left
     while left > 0 and (pair := state.assignable(pool_id, served_ms)) is not None:
         task, chosen = pair
         queued, runner = state.queued(task), state.runner(chosen)
@@ -120,4 +139,6 @@ def _settle(draft: Draft, pool_id: PoolId, left: int) -> int:
         draft.propose(pool_id, attempt, RunnerId(name_in(chosen)), runner.incarnation_id)
         draft.apply()
         left -= 1
+    preempting.seek(draft, pool_id)
+    moves.ask_kept_off(draft, pool_id)
     return left

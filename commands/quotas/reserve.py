@@ -161,23 +161,36 @@ def _submitted(
 ) -> Decision[QuotaEvent]:
     origin = command.origin
     scene_policy = row.policy.scenes[origin.scene]
+    tier = row.policy.tiers[origin.tier]
     order = CreateTask(
         command_id=follow_up_id(event.event_id, CREATE_SUFFIX),
         task_id=command.task_id,
         origin=origin,
         pool_id=scene_policy.pool_id,
-        lane=row.policy.tiers[origin.tier].lane_of(origin.scene),
+        lane=tier.lane_of(origin.scene),
         price=scene_policy.price,
         policy_version=event.policy_version,
         reservation_id=event.reservation_id,
         reserved_micros=event.amount_micros,
-        run_limit_seconds=scene_policy.run_limit_seconds,
+        run_limit_seconds=_run_limit_seconds(row.policy, scene_policy),
         created_wait_seconds=scene_policy.created_wait_seconds,
+        weight=tier.weight,
+        deadline_seconds=command.deadline_seconds,
+        lower_spec=scene_policy.lower_spec,
     )
     if command.reply_to is None:
         return Decision((event,), (order,))
     remaining = standing.remaining(asked=1, amount_micros=event.amount_micros)
     return Decision((event,), (order,), _accepted(command, event.amount_micros, remaining, now))
+
+
+def _run_limit_seconds(policy: Policy, scene_policy: ScenePolicy) -> int:
+    """The lower of the scene's and its pool's."""
+    pool = policy.pools.get(scene_policy.pool_id)
+    limit = scene_policy.run_limit_seconds
+    if pool is None or pool.run_limit_seconds is None:
+        return limit
+    return min(limit, pool.run_limit_seconds)
 
 
 def _asked_again(

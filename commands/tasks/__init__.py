@@ -1,10 +1,10 @@
 """Tasks: what a user asked for, from CREATED to its end, and the fencing of its attempts.
 
 Read in this order: `states` (one type each, and the table of moves), `deciding` (which rule judges
-a command), `creating` (up to the queue), `attempts` (start, milestones, result), `losing` (failures
-and losses), `ending` (cancel, expire), `retrying` (by hand), `timers`, `evolving`, `card_time` (how
-long an attempt had its card), and `follow_ups` (what is ordered from others, and how a refusal is
-told).
+a command), `creating` (up to the queue), `attempts` (start, milestones, result), `verdicts` (what
+each failure and loss leads to, as a table) and `losing` (which goes by it), `moving` (to another
+pool), `ending` (cancel, expire), `retrying` (by hand), `timers`, `evolving`, `card_time` (how long
+an attempt had its card), and `follow_ups` (what is ordered from others, and how a refusal is told).
 
 The shell calls `handle` for a command and `on_due` for a timer. Each reads the row of the task,
 decides, evolves and puts the row back.

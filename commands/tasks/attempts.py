@@ -98,6 +98,7 @@ def _grant(state: Queued, command: c.StartAttempt, asked: Asked) -> TaskDecision
         trace_id=spec.trace_id,
         checkpoint=course.checkpoint,
         percent=course.percent,
+        lower_spec=spec.lowered,
     )
     grant = c.GrantAttempt(
         command_id=asked.order_id("g"),
@@ -105,7 +106,8 @@ def _grant(state: Queued, command: c.StartAttempt, asked: Asked) -> TaskDecision
         task_id=asked.task_id,
         token=command.token,
     )
-    return Decision((started,), (dispatch, grant))
+    # A pool that asked it to move may start it while it does: then it waits nowhere any more.
+    return Decision((started,), (dispatch, grant, *f.leave_other(asked, state)))
 
 
 def milestone(state: TaskState, command: c.ReportMilestone, asked: Asked) -> TaskDecision:
@@ -174,7 +176,7 @@ def finish(state: TaskState, command: c.FinishAttempt, asked: Asked) -> TaskDeci
                 (succeeded,),
                 (
                     f.commit(asked, state.spec.account_id, hold.reservation_id, charge),
-                    f.end_attempt(asked, state),
+                    f.end_attempt(asked, state, command.card_ms, ended_well=True),
                 ),
             )
         case Succeeded() if command.token == state.token:

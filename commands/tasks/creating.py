@@ -5,10 +5,12 @@ from typing import assert_never
 from commands.decider import Decision
 from commands.tasks import follow_ups as f
 from commands.tasks.ending import canceled
+from commands.tasks.evolving import spec_of
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import (
     Absent,
     Canceled,
+    Course,
     Created,
     Delayed,
     Expired,
@@ -78,6 +80,9 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
         reserved_micros=command.reserved_micros,
         run_limit_seconds=command.run_limit_seconds,
         created_wait_seconds=command.created_wait_seconds,
+        weight=command.weight,
+        deadline_seconds=command.deadline_seconds,
+        lower_spec=command.lower_spec,
     )
     if origin.material_ids:
         attached = (
@@ -100,15 +105,7 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
         pool_id=command.pool_id,
         lane=command.lane,
     )
-    order = c.EnqueueTask(
-        command_id=asked.order_id("e", 1),
-        pool_id=command.pool_id,
-        task_id=asked.task_id,
-        token=0,
-        lane=command.lane,
-        account_id=origin.account_id,
-        scene=origin.scene,
-    )
+    order = f.enqueue(asked, spec_of(created, asked.now.served_ms), Course(), 1)
     return Decision((created, queued), (order,))
 
 
@@ -155,7 +152,7 @@ def queue(state: Created | Delayed, asked: Asked) -> TaskDecision:
         pool_id=spec.pool_id,
         lane=spec.lane,
     )
-    return Decision((queued,), (f.enqueue(asked, spec, state.course.token, 0),))
+    return Decision((queued,), (f.enqueue(asked, spec, state.course, 0),))
 
 
 def reject_material(state: TaskState, command: c.RejectMaterial, asked: Asked) -> TaskDecision:

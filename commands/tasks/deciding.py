@@ -3,7 +3,7 @@
 from typing import Final, assert_never
 
 from commands.decider import Now, Rows
-from commands.tasks import attempts, creating, ending, losing, retrying
+from commands.tasks import attempts, creating, ending, losing, moving, retrying
 from commands.tasks.evolving import evolve
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import ENDED, INITIAL, TaskRow, TaskState
@@ -48,6 +48,8 @@ def decide(  # noqa: C901, PLR0912 - a branch for each command
             return ending.cancel(state, command, asked)
         case c.ExpireTask():
             return ending.expire(state, command, asked)
+        case c.MoveTask():
+            return moving.move(state, command, asked)
         case c.RequeueTask():
             return retrying.requeue(state, command, asked)
         case _:

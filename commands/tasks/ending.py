@@ -63,7 +63,10 @@ def canceled(
                 state.hold.price, ran_ms(state, asked), state.hold.reserved_micros
             )
             time = untold(state, asked)
-            orders = (f.stop_attempt(asked, state, "canceled"), f.end_attempt(asked, state))
+            orders = (
+                f.stop_attempt(asked, state, "canceled"),
+                f.end_attempt(asked, state, time.ms),
+            )
         case _:
             assert_never(state)
     event = e.TaskCanceled(
@@ -96,7 +99,9 @@ def expire(state: TaskState, command: c.ExpireTask, asked: Asked) -> TaskDecisio
     """The pool's word that the wait which began at this token was too long."""
     match state:
         case Queued() if command.token == state.course.token:
-            return expired(state, asked)
+            decision = expired(state, asked)
+            # It may have left the pool that says so while that was on its way: it waits nowhere.
+            return decision._replace(orders=(*decision.orders, *f.leave_other(asked, state)))
         case Expired() if command.token == state.token:
             return NOTHING
         case Queued():

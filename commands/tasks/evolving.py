@@ -6,6 +6,8 @@ An event that cannot follow raises: the log or the code is wrong, and the partit
 from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
+import msgspec
+
 from commands.decider import ImpossibleEventError
 from commands.tasks.states import (
     Absent,
@@ -25,8 +27,10 @@ from commands.tasks.states import (
     TaskState,
 )
 from schema import events as e
+from schema.ids import PoolId
 from schema.message import Instant
 from schema.policy import Policy
+from schema.words import Lane, LossCause
 
 SECOND_MS: Final = 1000
 CREATED_WAIT_MAX_MS: Final = 24 * 3600 * SECOND_MS
@@ -40,7 +44,9 @@ def log_ms(at: Instant) -> int:
     return (at - _EPOCH) // _MILLISECOND
 
 
-def evolve(state: TaskState, event: e.TaskEvent, served_ms: int, policy: Policy) -> TaskRow:
+def evolve(  # noqa: PLR0912 - a branch for each event
+    state: TaskState, event: e.TaskEvent, served_ms: int, policy: Policy
+) -> TaskRow:
     """The next state; raises ImpossibleEventError."""
     if event.seq != state.seq + 1:
         raise ImpossibleEventError(state, event)
@@ -54,6 +60,8 @@ def evolve(state: TaskState, event: e.TaskEvent, served_ms: int, policy: Policy)
         case e.TaskQueued():
             if isinstance(state, Created | Delayed):
                 return Queued(seq=event.seq, spec=state.spec, hold=state.hold, course=state.course)
+        case e.TaskMoved():
+            return _moved(state, event)
         case e.TaskMaterialConfirmed():
             return _material_confirmed(state, event, served_ms)
         case e.TaskStoring():
@@ -72,33 +80,65 @@ def evolve(state: TaskState, event: e.TaskEvent, served_ms: int, policy: Policy)
 def _created(state: TaskState, event: e.TaskCreated, served_ms: int) -> Created:
     if not isinstance(state, Absent):
         raise ImpossibleEventError(state, event)
-    origin = event.origin
-    materials = tuple(dict.fromkeys(origin.material_ids))
+    spec = spec_of(event, served_ms)
     wait_ms = event.created_wait_seconds * SECOND_MS
     return Created(
         seq=event.seq,
-        spec=Spec(
-            user_id=origin.user_id,
-            tenant_id=origin.tenant_id,
-            account_id=origin.account_id,
-            scene=origin.scene,
-            lane=event.lane,
-            pool_id=event.pool_id,
-            run_limit_seconds=event.run_limit_seconds,
-            parameters=origin.parameters,
-            material_ids=materials,
-            trace_id=origin.trace_id,
-        ),
+        spec=spec,
         hold=Hold(
             taken=(event.reservation_id,),
             reserved_micros=event.reserved_micros,
             price=event.price,
             since_token=0,
         ),
-        missing=materials,
+        missing=spec.material_ids,
         wait_ms=wait_ms,
         until_ms=served_ms + min(wait_ms, CREATED_WAIT_MAX_MS),
         end_until_ms=served_ms + CREATED_WAIT_MAX_MS,
+    )
+
+
+def spec_of(event: e.TaskCreated, served_ms: int) -> Spec:
+    """What was asked for, as the row keeps it."""
+    origin, seconds = event.origin, event.deadline_seconds
+    return Spec(
+        user_id=origin.user_id,
+        tenant_id=origin.tenant_id,
+        account_id=origin.account_id,
+        scene=origin.scene,
+        lane=event.lane,
+        pool_id=event.pool_id,
+        run_limit_seconds=event.run_limit_seconds,
+        parameters=origin.parameters,
+        material_ids=tuple(dict.fromkeys(origin.material_ids)),
+        trace_id=origin.trace_id,
+        weight=event.weight,
+        deadline_ms=None if seconds is None else served_ms + seconds * SECOND_MS,
+        can_lower=event.lower_spec,
+    )
+
+
+def _moved(state: TaskState, event: e.TaskMoved) -> Queued:
+    """It waits there from here on, also after a failure or a retry by hand."""
+    if (
+        not isinstance(state, Queued)
+        or event.token != state.course.token
+        or state.spec.moved
+        or (event.lower_spec and state.spec.lowered)
+    ):
+        raise ImpossibleEventError(state, event)
+    return Queued(
+        seq=event.seq,
+        spec=spec_when_moved(state.spec, event.pool_id, event.lane, lower=event.lower_spec),
+        hold=state.hold,
+        course=state.course,
+    )
+
+
+def spec_when_moved(spec: Spec, pool_id: PoolId, lane: Lane, *, lower: bool) -> Spec:
+    """Where and how richly it is made from here on."""
+    return msgspec.structs.replace(
+        spec, pool_id=pool_id, lane=lane, moved=True, lowered=spec.lowered or lower
     )
 
 
@@ -133,6 +173,7 @@ def _started(state: TaskState, event: e.TaskStarted, served_ms: int, policy: Pol
             losses=course.losses,
             percent=course.percent,
             checkpoint=course.checkpoint,
+            preemptions=course.preemptions,
         ),
         pool_id=event.pool_id,
         runner_id=event.runner_id,
@@ -154,6 +195,7 @@ def _progressed(state: TaskState, event: e.TaskProgressed) -> Running | Storing:
         losses=course.losses,
         percent=event.percent,
         checkpoint=course.checkpoint,
+        preemptions=course.preemptions,
     )
     if isinstance(state, Running):
         return Running(
@@ -201,21 +243,37 @@ def _storing(state: TaskState, event: e.TaskStoring, served_ms: int, policy: Pol
 def _requeued(state: TaskState, event: e.TaskRequeued, served_ms: int) -> Delayed:
     if not isinstance(state, Running | Storing) or event.token != state.course.token:
         raise ImpossibleEventError(state, event)
-    course = state.course
+    course, preempted = state.course, event.loss is LossCause.PREEMPTED
     return Delayed(
         seq=event.seq,
-        spec=state.spec,
+        spec=spec_when_lowered(state.spec) if event.lower_spec else state.spec,
         hold=state.hold,
         course=Course(
             token=course.token,
             retries=course.retries + event.counted,
-            losses=course.losses + (not event.counted),
+            losses=course.losses + (not event.counted and not preempted),
             percent=course.percent,
             checkpoint=event.checkpoint,
             ended_by=event.loss or event.failure or "",
+            preemptions=course.preemptions + preempted,
         ),
         until_ms=served_ms + event.delay_ms,
     )
+
+
+def spec_when_lowered(spec: Spec) -> Spec:
+    """It is made with less from here on."""
+    return msgspec.structs.replace(spec, lowered=True)
+
+
+def spec_when_retried(spec: Spec) -> Spec:
+    """Whoever asks again after a failure asks for it as soon as may be."""
+    return spec if spec.deadline_ms is None else msgspec.structs.replace(spec, deadline_ms=None)
+
+
+def course_when_retried(course: Course) -> Course:
+    """Retries and losses begin anew; tokens, milestones and what it gave up for others go on."""
+    return Course(token=course.token, percent=course.percent, preemptions=course.preemptions)
 
 
 def _retried(state: TaskState, event: e.TaskRetried) -> Queued:
@@ -223,14 +281,14 @@ def _retried(state: TaskState, event: e.TaskRetried) -> Queued:
         raise ImpossibleEventError(state, event)
     return Queued(
         seq=event.seq,
-        spec=state.spec,
+        spec=spec_when_retried(state.spec),
         hold=Hold(
             taken=(*state.hold.taken, event.reservation_id),
             reserved_micros=event.reserved_micros,
             price=event.price,
             since_token=state.course.token,
         ),
-        course=Course(token=state.course.token, percent=state.course.percent),
+        course=course_when_retried(state.course),
     )
 
 
@@ -289,6 +347,7 @@ def _failed(state: TaskState, event: e.TaskFailed, served_ms: int, policy: Polic
             losses=course.losses,
             percent=course.percent,
             ended_by=event.loss or event.last_failure or event.failure,
+            preemptions=course.preemptions,
         ),
         until_ms=served_ms + policy.keep.failed_seconds * SECOND_MS,
     )

@@ -10,6 +10,7 @@ from commands.tasks.states import (
     STATUSES,
     Absent,
     AttemptState,
+    Course,
     Queued,
     Spec,
     TaskRow,
@@ -29,6 +30,7 @@ from schema.ids import (
     event_id_of,
     follow_up_id,
 )
+from schema.message import Parameters
 from schema.policy import Policy
 from schema.refusals import Refusal
 from schema.replies import Accepted, CommandRefused, DeadLetter, Refused, StopAttempt
@@ -37,6 +39,7 @@ from schema.topics import Topic
 from schema.words import LossCause, Status
 
 TaskDecision = Decision[e.TaskEvent]
+MODEL_CHARACTERS_MAX: Final = 64
 Order = c.DequeueTask | c.EndAttempt | StopAttempt
 NOTHING: Final[TaskDecision] = Decision()
 """It is already so."""
@@ -58,19 +61,34 @@ class Asked(NamedTuple):
         return follow_up_id(event_id_of(self.command_id, index), suffix)
 
 
-def enqueue(asked: Asked, spec: Spec, token: int, index: int) -> c.EnqueueTask:
+def enqueue(asked: Asked, spec: Spec, course: Course, index: int) -> c.EnqueueTask:
+    """Wait at the pool and lane of the spec; deadlines travel as what is left of them."""
+    due_ms = spec.deadline_ms
     return c.EnqueueTask(
         command_id=asked.order_id("e", index),
         pool_id=spec.pool_id,
         task_id=asked.task_id,
-        token=token,
+        token=course.token,
         lane=spec.lane,
         account_id=spec.account_id,
         scene=spec.scene,
+        weight=spec.weight,
+        model=model_of(spec.parameters),
+        deadline_ms=None if due_ms is None else due_ms - asked.now.served_ms,
+        moved=spec.moved or spec.lowered,
+        preemptions=course.preemptions,
+        lower_spec=spec.can_lower and not spec.lowered,
     )
 
 
+def model_of(parameters: Parameters) -> str:
+    """The model that a task names, if it names one that a cap of a pool could name too."""
+    model = parameters.get("model")
+    return model if isinstance(model, str) and len(model) <= MODEL_CHARACTERS_MAX else ""
+
+
 def dequeue(asked: Asked, state: Queued) -> c.DequeueTask:
+    """Leave the pool where it waits now, which need not be the one where it waited first."""
     return c.DequeueTask(
         command_id=asked.order_id("d"),
         pool_id=state.spec.pool_id,
@@ -79,12 +97,28 @@ def dequeue(asked: Asked, state: Queued) -> c.DequeueTask:
     )
 
 
-def end_attempt(asked: Asked, state: AttemptState) -> c.EndAttempt:
+def leave_other(asked: Asked, state: Queued) -> tuple[c.DequeueTask, ...]:
+    """The old pool of a task that was moved may still have had the word: leave the new one too."""
+    return (dequeue(asked, state),) if state.spec.moved or state.spec.lowered else ()
+
+
+def end_attempt(
+    asked: Asked,
+    state: AttemptState,
+    card_ms: int,
+    *,
+    ended_well: bool = False,
+    failure: FailureClass | None = None,
+) -> c.EndAttempt:
+    """The attempt is over. With neither of the two it tells nothing of the card that it had."""
     return c.EndAttempt(
         command_id=asked.order_id("x"),
         pool_id=state.pool_id,
         task_id=asked.task_id,
         token=state.course.token,
+        ended_well=ended_well,
+        failure=failure,
+        card_ms=card_ms,
     )
 
 

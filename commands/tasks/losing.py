@@ -1,42 +1,65 @@
 """The attempts of a task when something goes wrong: failed, lost, given back, never ended.
 
-Whoever tells the end of the current token first, wins. A failure counts as a retry; a loss does
-not, but there are only so many. When nothing is left to try, the task is FAILED and its quota goes
-back.
+Whoever tells the end of the current token first, wins. What follows is a line of `verdicts`: from
+which budget another try is taken, after which delay, and what is changed before it. When nothing is
+left to try, the task is FAILED and its quota goes back.
 """
 
+from typing import NamedTuple, assert_never
 from zlib import crc32
+
+import msgspec
 
 from commands.decider import Decision
 from commands.tasks import follow_ups as f
 from commands.tasks.attempts import not_current
 from commands.tasks.card_time import CardTime, told, untold
+from commands.tasks.evolving import spec_when_lowered, spec_when_moved
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import (
     AttemptState,
+    Course,
     Delayed,
     Failed,
     Queued,
     Running,
+    Spec,
     Storing,
     TaskState,
 )
+from commands.tasks.verdicts import FAILURES, LOSSES, Budget, Remedy, Verdict, Wait
 from schema import commands as c
 from schema import events as e
 from schema.failures import FailureClass
-from schema.ids import TaskId
-from schema.words import LossCause
+from schema.ids import PoolId, TaskId
+from schema.policy import RetryPolicy
+from schema.words import Lane, LossCause, MoveReason
 
-_GIVEN_BACK = frozenset({LossCause.PREEMPTED, LossCause.DRAINED})
-"""Nothing broke: it waits for no repair, so it waits for no delay."""
+
+class _End(NamedTuple):
+    """How an attempt ended: by a failure that its runner told, or by a loss."""
+
+    time: CardTime
+    failure: FailureClass | None = None
+    loss: LossCause | None = None
+    message: str = ""
+    checkpoint: str = ""
+    saved_ms: int = 0
+
+    @property
+    def last_failure(self) -> FailureClass | None:
+        """What spent retries were spent on; an attempt without an end is over its time limit."""
+        return FailureClass.TIME_LIMIT if self.loss is LossCause.BACKSTOP else self.failure
 
 
 def fail(state: TaskState, command: c.FailAttempt, asked: Asked) -> TaskDecision:
     match state:
         case Running() | Storing() if command.token == state.course.token:
             time = told(state, command.card_ms)
-            over = _try_failed(state, asked, command.failure, command.message, time)
-            return over._replace(orders=(*over.orders, f.end_attempt(asked, state)))
+            end = _End(time, failure=command.failure, message=command.message)
+            over = _over(state, asked, FAILURES[command.failure], end)
+            told_pool = f.end_attempt(asked, state, time.ms, failure=command.failure)
+            return ended(over, state, told_pool)
         case Queued() | Delayed() | Failed() if _ended_so(state, command.token, command.failure):
             return NOTHING
         case _:
@@ -57,15 +80,27 @@ def lose(state: TaskState, command: c.LoseAttempt, asked: Asked) -> TaskDecision
 
 
 def give_back(state: TaskState, command: c.AttemptYielded, asked: Asked) -> TaskDecision:
+    """Its runner gave it back; what a checkpoint keeps is not burnt."""
     match state:
         case Running() | Storing() if command.token == state.course.token:
             time = told(state, command.card_ms)
-            lost = attempt_lost(state, asked, command.cause, time, command.checkpoint)
-            return lost._replace(orders=(*lost.orders, f.end_attempt(asked, state)))
+            saved_ms = min(command.saved_ms, time.ms) if command.checkpoint else 0
+            lost = attempt_lost(state, asked, command.cause, time, command.checkpoint, saved_ms)
+            told_pool = f.end_attempt(asked, state, time.ms)
+            return lost._replace(orders=(*lost.orders, told_pool))
         case Queued() | Delayed() | Failed() if _ended_so(state, command.token, command.cause):
             return NOTHING
         case _:
             return not_current(state, command, asked)
+
+
+def ended(over: TaskDecision, state: AttemptState, *told: f.Order) -> TaskDecision:
+    """With the word to its pool, which ends an attempt without a cause when it hears of a wait."""
+    waits_there = any(
+        isinstance(order, c.EnqueueTask) and order.pool_id == state.pool_id for order in over.orders
+    )
+    orders = (*told, *over.orders) if waits_there else (*over.orders, *told)
+    return over._replace(orders=orders)
 
 
 def attempt_lost(
@@ -74,112 +109,132 @@ def attempt_lost(
     cause: LossCause,
     time: CardTime,
     checkpoint: str = "",
+    saved_ms: int = 0,
 ) -> TaskDecision:
-    """No fault of the task: it burns no retry, but there is an end to that too.
+    """No fault of the task, but there is an end to that too."""
+    end = _End(time, loss=cause, checkpoint=checkpoint, saved_ms=saved_ms)
+    return _over(state, asked, LOSSES[cause], end)
 
-    The backstop is the exception: an attempt that never ended is one over its time limit.
-    """
-    if cause is LossCause.BACKSTOP:
-        return _try_failed(state, asked, FailureClass.TIME_LIMIT, "", time, cause)
-    retries, course = asked.policy.retries, state.course
-    if course.losses >= retries.losses_max:
-        return _spent(state, asked, None, cause, time=time)
-    delay_ms = 0
-    if cause not in _GIVEN_BACK:
-        delay_ms = jittered(retries.loss_delay_ms, retries.jitter, asked.task_id, course.token)
-    return _again(
-        state,
-        asked,
-        e.TaskRequeued(
-            event_id=asked.event_id(),
-            seq=state.seq + 1,
-            at=asked.now.at,
-            task_id=asked.task_id,
-            user_id=state.spec.user_id,
-            token=course.token,
-            loss=cause,
-            counted=False,
-            delay_ms=delay_ms,
-            checkpoint=checkpoint or course.checkpoint,
-            card_ms=time.ms,
-            card_measured=time.measured,
-        ),
+
+def _over(state: AttemptState, asked: Asked, verdict: Verdict, end: _End) -> TaskDecision:
+    """Another try, or the end of the task."""
+    budget, retries = verdict.budget, asked.policy.retries
+    if budget is None or (verdict.final_while_storing and isinstance(state, Storing)):
+        return _failed(state, asked, end.failure or FailureClass.INTERNAL, end)
+    if not _is_left(budget, state.course, retries):
+        return _spent(state, asked, end)
+    spare = _spare_place(state, asked) if verdict.remedy is Remedy.SPARE_POOL else None
+    lower = (
+        verdict.remedy is not Remedy.NONE
+        and spare is None
+        and state.spec.can_lower
+        and not state.spec.lowered
     )
-
-
-def _try_failed(
-    state: AttemptState,
-    asked: Asked,
-    failure: FailureClass,
-    message: str,
-    time: CardTime,
-    loss: LossCause | None = None,
-) -> TaskDecision:
-    """A counted failure: another try from the start, or the end of the task."""
-    retries, course = asked.policy.retries, state.course
-    # While storing, the runner has tried the store for its whole time: it is final.
-    unstored = failure is FailureClass.STORE and isinstance(state, Storing)
-    if not failure.retryable or unstored:
-        return _failed(state, asked, failure, message=message, time=time)
-    if course.retries >= len(retries.delays_ms):
-        return _spent(state, asked, failure, loss, message=message, time=time)
-    delay_ms = jittered(
-        retries.delays_ms[course.retries], retries.jitter, asked.task_id, course.token
-    )
+    delay_ms = 0 if spare is not None else _delay_ms(verdict.wait, state, asked)
+    counted = budget is Budget.RETRIES
     requeued = e.TaskRequeued(
         event_id=asked.event_id(),
         seq=state.seq + 1,
         at=asked.now.at,
         task_id=asked.task_id,
         user_id=state.spec.user_id,
-        token=course.token,
-        loss=loss,
-        failure=failure if loss is None else None,
-        message=message,
-        counted=True,
+        token=state.course.token,
+        loss=end.loss,
+        failure=end.failure,
+        message=end.message,
+        counted=counted,
         delay_ms=delay_ms,
-        card_ms=time.ms,
-        card_measured=time.measured,
+        # What failed begins anew: its last steps may be what it failed on.
+        checkpoint="" if counted else end.checkpoint or state.course.checkpoint,
+        saved_ms=end.saved_ms,
+        lower_spec=lower,
+        card_ms=end.time.ms,
+        card_measured=end.time.measured,
     )
-    return _again(state, asked, requeued)
-
-
-def _again(state: AttemptState, asked: Asked, requeued: e.TaskRequeued) -> TaskDecision:
-    """Back to the queue, at once where there is no delay."""
-    if requeued.delay_ms > 0:
+    if delay_ms > 0:
         return Decision((requeued,))
+    return _queued_at_once(state, asked, requeued, spare)
+
+
+def _queued_at_once(
+    state: AttemptState, asked: Asked, requeued: e.TaskRequeued, spare: tuple[PoolId, Lane] | None
+) -> TaskDecision:
+    """To its pool without a delay, or to the spare one."""
+    spec: Spec = spec_when_lowered(state.spec) if requeued.lower_spec else state.spec
+    preempted = requeued.loss is LossCause.PREEMPTED
+    course = msgspec.structs.replace(state.course, preemptions=state.course.preemptions + preempted)
     queued = e.TaskQueued(
         event_id=asked.event_id(1),
         seq=requeued.seq + 1,
         at=asked.now.at,
         task_id=asked.task_id,
-        user_id=state.spec.user_id,
-        pool_id=state.spec.pool_id,
-        lane=state.spec.lane,
+        user_id=spec.user_id,
+        pool_id=spec.pool_id,
+        lane=spec.lane,
     )
-    return Decision((requeued, queued), (f.enqueue(asked, state.spec, state.course.token, 1),))
+    if spare is None:
+        return Decision((requeued, queued), (f.enqueue(asked, spec, course, 1),))
+    pool_id, lane = spare
+    moved = e.TaskMoved(
+        event_id=asked.event_id(2),
+        seq=requeued.seq + 2,
+        at=asked.now.at,
+        task_id=asked.task_id,
+        user_id=spec.user_id,
+        token=course.token,
+        pool_id=pool_id,
+        lane=lane,
+        reason=MoveReason.POOL_FULL,
+    )
+    there = spec_when_moved(spec, pool_id, lane, lower=False)
+    return Decision((requeued, queued, moved), (f.enqueue(asked, there, course, 2),))
 
 
-def _spent(
-    state: AttemptState,
-    asked: Asked,
-    last_failure: FailureClass | None,
-    loss: LossCause | None,
-    *,
-    message: str = "",
-    time: CardTime,
-) -> TaskDecision:
+def _is_left(budget: Budget, course: Course, retries: RetryPolicy) -> bool:
+    """Whether another try may be taken from it."""
+    match budget:
+        case Budget.RETRIES:
+            return course.retries < len(retries.delays_ms)
+        case Budget.LOSSES:
+            return course.losses < retries.losses_max
+        case Budget.PREEMPTIONS:
+            return True  # the pool has the budget, and asks nobody beyond it
+        case _:
+            assert_never(budget)
+
+
+def _delay_ms(wait: Wait, state: AttemptState, asked: Asked) -> int:
+    retries, course = asked.policy.retries, state.course
+    match wait:
+        case Wait.NONE:
+            return 0
+        case Wait.STEPS:
+            delay_ms = retries.delays_ms[course.retries]
+        case Wait.REPAIR:
+            delay_ms = retries.loss_delay_ms
+        case _:
+            assert_never(wait)
+    return jittered(delay_ms, retries.jitter, asked.task_id, course.token)
+
+
+def _spare_place(state: AttemptState, asked: Asked) -> tuple[PoolId, Lane] | None:
+    """Pool and lane to which the pool that was full sends what it cannot take; once."""
+    if state.spec.moved or state.spec.lowered:
+        return None
+    pools = asked.policy.pools
+    pool = pools.get(state.pool_id)
+    if pool is None or pool.spare_pool is None or pool.spare_pool not in pools:
+        return None
+    served = pools[pool.spare_pool].lanes
+    lane = state.spec.lane if state.spec.lane in served else pool.lower_lane
+    return None if lane is None or lane not in served else (pool.spare_pool, lane)
+
+
+def _spent(state: AttemptState, asked: Asked, end: _End) -> TaskDecision:
     """Nothing is left to try: FAILED, and a dead letter for those who must look at it."""
-    failed = _failed(
-        state,
-        asked,
-        FailureClass.RETRIES_SPENT,
-        last_failure=last_failure,
-        loss=loss,
-        message=message,
-        time=time,
-    )
-    letter = f.dead_letter(asked, state.spec, last_failure, loss)
+    last = end.last_failure
+    failed = _failed(state, asked, FailureClass.RETRIES_SPENT, end, last)
+    letter = f.dead_letter(asked, state.spec, last, end.loss)
     return failed._replace(orders=(*failed.orders, letter))
 
 
@@ -187,11 +242,8 @@ def _failed(
     state: AttemptState,
     asked: Asked,
     failure: FailureClass,
-    *,
+    end: _End,
     last_failure: FailureClass | None = None,
-    loss: LossCause | None = None,
-    message: str,
-    time: CardTime,
 ) -> TaskDecision:
     failed = e.TaskFailed(
         event_id=asked.event_id(),
@@ -202,10 +254,10 @@ def _failed(
         token=state.course.token,
         failure=failure,
         last_failure=last_failure,
-        loss=loss,
-        message=message,
-        card_ms=time.ms,
-        card_measured=time.measured,
+        loss=end.loss,
+        message=end.message,
+        card_ms=end.time.ms,
+        card_measured=end.time.measured,
     )
     back = f.release(asked, state.spec.account_id, state.hold.reservation_id, ran=True)
     return Decision((failed,), (back,))

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from commands.decider import Decision
 from commands.tasks import follow_ups as f
+from commands.tasks.evolving import course_when_retried, spec_when_retried
 from commands.tasks.follow_ups import Asked, TaskDecision
 from commands.tasks.states import (
     Absent,
@@ -72,6 +73,7 @@ def _retried(state: Failed, command: c.RequeueTask, asked: Asked) -> TaskDecisio
         reservation_id=command.reservation_id,
         reserved_micros=command.reserved_micros,
     )
-    order = f.enqueue(asked, state.spec, state.course.token, 0)
+    spec = spec_when_retried(state.spec)
+    order = f.enqueue(asked, spec, course_when_retried(state.course), 0)
     reply = f.accepted(command, asked, retried.seq, Status.QUEUED, command.reserved_micros)
     return Decision((retried,), (order,), reply)

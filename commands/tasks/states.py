@@ -33,7 +33,7 @@ class Row(msgspec.Struct, metaclass=KeywordOnly, frozen=True, array_like=True, g
 
 
 class Spec(Row):
-    """What was asked: fixed when the task is created."""
+    """What was asked: fixed when the task is created, but for where and how richly it is made."""
 
     user_id: UserId
     tenant_id: TenantId
@@ -45,6 +45,15 @@ class Spec(Row):
     parameters: Parameters
     material_ids: tuple[MaterialId, ...]
     trace_id: TraceId
+    weight: int = 0
+    deadline_ms: int | None = None
+    """When its caller wants it, in the served clock; gone with a retry by hand."""
+    can_lower: bool = False
+    """Whether it can be made with less."""
+    lowered: bool = False
+    """It is made with less from here on."""
+    moved: bool = False
+    """It waits elsewhere than at first. Once: it is not moved again."""
 
 
 class Hold(Row):
@@ -77,6 +86,8 @@ class Course(Row):
     """What the next attempt begins from."""
     ended_by: str = ""
     """The failure or loss that ended the last token, so that it is known when told twice."""
+    preemptions: int = 0
+    """How often it made room for a better task; the pool's budget, also over a retry by hand."""
 
 
 class Absent(Row):
@@ -209,6 +220,7 @@ TRANSITIONS: Final[dict[tuple[type[TaskState], type[e.TaskEvent]], type[TaskRow]
     (Created, e.TaskQueued): Queued,
     (Created, e.TaskCanceled): Canceled,
     (Created, e.TaskExpired): Expired,
+    (Queued, e.TaskMoved): Queued,
     (Queued, e.TaskStarted): Running,
     (Queued, e.TaskCanceled): Canceled,
     (Queued, e.TaskExpired): Expired,

@@ -9,7 +9,7 @@ from commands.tasks.creating import queue
 from commands.tasks.deciding import DEFAULT_POLICY, settle
 from commands.tasks.ending import expired
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
-from commands.tasks.losing import attempt_lost
+from commands.tasks.losing import attempt_lost, ended
 from commands.tasks.states import (
     Canceled,
     Created,
@@ -23,6 +23,7 @@ from commands.tasks.states import (
     TaskRow,
     due_ms,
 )
+from schema.failures import FailureClass
 from schema.ids import TaskId
 from schema.policy import Policy
 from schema.words import LossCause
@@ -59,6 +60,10 @@ def on_due(
 
 def _backstop(row: Running | Storing, asked: Asked) -> TaskDecision:
     """RUNNING has an end, whatever has become of runner and pool: both are told."""
-    over = attempt_lost(row, asked, LossCause.BACKSTOP, untold(row, asked))
-    told = (f.stop_attempt(asked, row, LossCause.BACKSTOP), f.end_attempt(asked, row))
-    return over._replace(orders=(*over.orders, *told))
+    time = untold(row, asked)
+    over = attempt_lost(row, asked, LossCause.BACKSTOP, time)
+    told = (
+        f.stop_attempt(asked, row, LossCause.BACKSTOP),
+        f.end_attempt(asked, row, time.ms, failure=FailureClass.TIME_LIMIT),
+    )
+    return ended(over, row, *told)

@@ -92,7 +92,10 @@ def write_ready_file(path: str | Path, **fields: object) -> None:
 
 
 class HealthServer:
-    """A tiny HTTP server: /metrics, /healthz (alive), /readyz (503 with the reason when not)."""
+    """A tiny HTTP server: /metrics, /healthz (alive), /readyz (503 with the reason when not).
+
+    `more` is asked for any other path: a JSON document, or None.
+    """
 
     def __init__(
         self,
@@ -102,8 +105,10 @@ class HealthServer:
         healthy: Callable[[], Problem] = lambda: None,
         host: str = "127.0.0.1",
         port: int = 0,
+        more: Callable[[str], bytes | None] = lambda _: None,
     ) -> None:
         self._registry = registry
+        self._more = more
         self._ready = ready
         self._healthy = healthy
         self._host = host
@@ -155,7 +160,10 @@ class HealthServer:
             case "/readyz":
                 return _verdict(self._ready())
             case _:
-                return "404 Not Found", "application/json", b'{"problem":"no such path"}'
+                document = self._more(path)
+                if document is None:
+                    return "404 Not Found", "application/json", b'{"problem":"no such path"}'
+                return "200 OK", "application/json", document
 
 
 def _verdict(problem: Problem) -> tuple[str, str, bytes]:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from commands import quotas
@@ -225,6 +226,34 @@ def test_lane_and_pool_are_what_the_policy_gives_this_tier_and_scene(
     tier: str, scene: Scene, lane: Lane, pool: str
 ) -> None:
     world().when(submit(tier=tier, scene=scene)).orders(a(c.CreateTask, lane=lane, pool_id=pool))
+
+
+@pytest.mark.parametrize(("of_pool", "limit"), [(None, 600), (90, 90), (900, 600)])
+def test_a_task_runs_no_longer_than_its_scene_and_its_pool_allow(
+    of_pool: int | None, limit: int
+) -> None:
+    published = policy()
+    pool = msgspec.structs.replace(published.pools[PoolId("A")], run_limit_seconds=of_pool)
+    changed = msgspec.structs.replace(published, pools={**published.pools, PoolId("A"): pool})
+    world(changed).when(submit()).orders(a(c.CreateTask, run_limit_seconds=limit))
+
+
+def test_what_tier_scene_and_caller_say_goes_on_to_the_task() -> None:
+    published = policy()
+    tier = msgspec.structs.replace(published.tiers["free"], weight=4)
+    scene = msgspec.structs.replace(published.scenes[Scene.AUTOCUT], lower_spec=True)
+    changed = msgspec.structs.replace(
+        published,
+        tiers={**published.tiers, "free": tier},
+        scenes={**published.scenes, Scene.AUTOCUT: scene},
+    )
+    asked = msgspec.structs.replace(submit(), deadline_seconds=90)
+    world(changed).when(asked).orders(
+        a(c.CreateTask, weight=4, lower_spec=True, deadline_seconds=90)
+    )
+    world().when(submit()).orders(
+        a(c.CreateTask, weight=0, lower_spec=False, deadline_seconds=None)
+    )
 
 
 # --- limits --------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from schema.codec import TASK_EVENTS, encode
 from schema.failures import FailureClass
 from schema.ids import CommandId, MaterialId
 from schema.replies import DispatchAttempt, StopAttempt
-from schema.words import MILESTONES, LossCause, Status
+from schema.words import MILESTONES, Lane, LossCause, Status
 from tests.support import task_words as w
 from tests.support.spec import Outcome, Story
 
@@ -30,13 +30,13 @@ SETTINGS = settings(max_examples=150, deadline=None)
 
 KINDS = (
     *("create", "confirm", "start", "milestone", "store", "finish", "fail", "lose", "give back"),
-    *("cancel", "expire", "requeue", "reject", "wait", "outage", "again", "again"),
+    *("cancel", "expire", "requeue", "reject", "wait", "outage", "again", "again", "move"),
     *["sensible"] * 30,
 )
 SENSIBLE: dict[type[tasks.TaskState], tuple[str, ...]] = {
     tasks.Absent: ("create",),
     tasks.Created: ("confirm",),
-    tasks.Queued: ("start",),
+    tasks.Queued: ("start", "start", "start", "start", "move now"),
     tasks.Delayed: ("wait",),
     tasks.Running: (
         *("fail", "fail", "fail", "lose", "lose", "lose", "give back", "give back"),
@@ -73,7 +73,7 @@ class Run:
             row = self.row
             wise = SENSIBLE[tasks.Absent if row is None else type(row)]
             kind = wise[draw % len(wise)]
-            shift = int(isinstance(row, tasks.Queued))
+            shift = int(isinstance(row, tasks.Queued) and kind == "start")
         match kind:
             case "wait":
                 self.story.after((1 + draw) * 15)
@@ -103,7 +103,9 @@ class Run:
         match kind:
             case "create":
                 self.offered.append(f"submit-{number}")
-                self.said.append(w.create(*self.materials, reservation=self.offered[-1]))
+                self.said.append(
+                    w.create(*self.materials, reservation=self.offered[-1], lower=draw % 2 == 0)
+                )
                 return self.said[-1]
             case "requeue":
                 self.offered.append(f"retry-{number}")
@@ -124,6 +126,9 @@ class Run:
                 return w.reject((w.CLIP, w.LOGO)[draw % 2])
             case "start":
                 return w.start(max(1, token), f"gpu-{draw % 3}")
+            case "move" | "move now":
+                place = ((w.SPARE, Lane.P0), (w.POOL, Lane.P2), (w.POOL, Lane.P0))[draw % 3]
+                return w.move(token, *place, lower=draw % 5 == 0)
             case "milestone":
                 return w.milestone((*MILESTONES, 0, 55)[draw % 7], token)
             case "store":
@@ -263,7 +268,7 @@ def test_retries_and_losses_have_an_end(run: Run) -> None:
                 counted = losses = 0
             case e.TaskRequeued():
                 counted += event.counted
-                losses += not event.counted
+                losses += not event.counted and event.loss is not LossCause.PREEMPTED
                 assert (event.loss is None) != (event.failure is None)
                 assert counted <= len(w.RETRIES.delays_ms)
                 assert losses <= w.RETRIES.losses_max
@@ -291,7 +296,9 @@ def check_orders(command: Any, outcome: Outcome) -> None:  # noqa: ANN401 - a co
     for event in outcome.events:
         match event:
             case e.TaskQueued() | e.TaskRetried():
-                assert ordered(c.EnqueueTask, pool_id=w.POOL)
+                assert ordered(c.EnqueueTask)
+            case e.TaskMoved():
+                assert ordered(c.EnqueueTask, pool_id=event.pool_id, lane=event.lane, moved=True)
             case e.TaskStarted():
                 assert ordered(c.GrantAttempt, token=event.token)
                 assert ordered(DispatchAttempt, token=event.token, runner_id=event.runner_id)
@@ -315,17 +322,21 @@ def check_orders(command: Any, outcome: Outcome) -> None:  # noqa: ANN401 - a co
 @given(LIFE)
 def test_a_waiting_task_stands_at_its_pool_and_no_other_does(run: Run) -> None:
     at_pool: int | None = None
+    place: tuple[str, str] | None = None
     for _, outcome in run.outcomes:
+        granted = False
         for order in outcome.decision.orders:
             match order:
                 case c.EnqueueTask():
                     assert at_pool is None
-                    at_pool = order.token
+                    at_pool, place = order.token, (order.pool_id, order.lane)
                 case c.GrantAttempt():
                     assert at_pool == order.token - 1
-                    at_pool = None
+                    at_pool, granted = None, True
                 case c.DequeueTask():
-                    assert at_pool == order.token
+                    assert granted or at_pool == order.token
+                    assert place is not None
+                    assert order.pool_id == place[0]
                     at_pool = None
                 case _:
                     pass
@@ -334,6 +345,21 @@ def test_a_waiting_task_stands_at_its_pool_and_no_other_does(run: Run) -> None:
     row = run.row
     assert (at_pool is not None) == isinstance(row, tasks.Queued)
     assert at_pool is None or row is None or at_pool == row.token
+    if isinstance(row, tasks.Queued):
+        assert (row.spec.pool_id, row.spec.lane) == place
+
+
+@SETTINGS
+@given(LIFE)
+def test_a_task_moves_once_and_is_lowered_once(run: Run) -> None:
+    moves = [event for event in run.story.history if isinstance(event, e.TaskMoved)]
+    lowered = [
+        event
+        for event in run.story.history
+        if isinstance(event, e.TaskMoved | e.TaskRequeued) and event.lower_spec
+    ]
+    assert len(moves) <= 1
+    assert len(lowered) <= 1
 
 
 @SETTINGS

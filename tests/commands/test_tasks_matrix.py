@@ -16,7 +16,7 @@ from schema.failures import FailureClass
 from schema.ids import CommandId, EventId, IncarnationId, RunnerId
 from schema.refusals import Refusal
 from schema.routes import TaskBound
-from schema.words import CancelCause, Lane, LossCause, Status
+from schema.words import CancelCause, Lane, LossCause, MoveReason, Status
 from tests.support import task_words as w
 from tests.support.spec import Story, a
 
@@ -57,6 +57,8 @@ COMMANDS: dict[str, TaskBound] = {
     "start": w.start(),
     "start next": w.start(2),
     "start too high": w.start(3),
+    "move": w.move(),
+    "move again": w.move(1),
     "milestone": w.milestone(30),
     "store": w.store(),
     "finish": w.finish(),
@@ -95,6 +97,11 @@ TABLE: dict[str, tuple[str, ...]] = {
     ),
     "start too high": (
         *(UNKNOWN, NOT_QUEUED, NOT_NEXT, NOT_QUEUED, NOT_NEXT, NOT_QUEUED, NOT_QUEUED),
+        *[ENDED] * 4,
+    ),
+    "move": (UNKNOWN, NOT_QUEUED, "TaskMoved", NOT_QUEUED, STALE, *[NOT_QUEUED] * 2, *[ENDED] * 4),
+    "move again": (
+        *(UNKNOWN, NOT_QUEUED, NOT_NEXT, NOT_QUEUED, "TaskMoved", NOT_QUEUED, NOT_QUEUED),
         *[ENDED] * 4,
     ),
     "milestone": (*REPORT, "TaskProgressed", "TaskProgressed", *[ENDED] * 4),
@@ -198,6 +205,7 @@ def _event(kind: type[e.TaskEvent], state: tasks.TaskState) -> e.TaskEvent:
         "cause": CancelCause.USER,
         "material_id": w.CLIP,
         "lane": Lane.P0,
+        "reason": MoveReason.POOL_FULL,
         "event_id": EventId("x"),
         "seq": state.seq + 1,
         "at": AT,

@@ -30,7 +30,7 @@ def test_a_scrape_moves_nothing_in_the_order_of_service() -> None:
     play.cancel(tasks[1])  # leaves a stale entry at the head of the line
     state = play.flow.rules.pools.states()[0]
     before = [len(yard.free) for yard in map(state.yard, state.pools)], len(state.timers)
-    lanes = state.yard(runner.pool_id).waiting._lanes  # pyright: ignore[reportPrivateUsage]
+    lanes = state.yard(runner.pool_id).waiting._arrivals  # pyright: ignore[reportPrivateUsage]
     waiting = {lane: len(ranked) for lane, ranked in lanes.items()}
     registry = CollectorRegistry()
     registry.register(PoolMetrics(play.flow.rules.pools))

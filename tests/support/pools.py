@@ -9,7 +9,18 @@ from typing import Any
 import msgspec
 
 from commands.decider import Decision, Now, TimerDue
-from commands.pools import ROW, PoolState, Row, Stage, Ticked, evolve, handle, on_due, on_tick
+from commands.pools import (
+    ROW,
+    PoolState,
+    Row,
+    Stage,
+    Ticked,
+    evolve,
+    handle,
+    moves,
+    on_due,
+    on_tick,
+)
 from commands.pools.rows import (
     HOLDS_SLOT,
     LANES,
@@ -22,6 +33,7 @@ from commands.pools.rows import (
 from schema import commands as c
 from schema.codec import encode
 from schema.events import PoolEvent
+from schema.failures import FailureClass
 from schema.ids import AccountId, CommandId, IncarnationId, PoolId, RunnerId, TaskId
 from schema.policy import LanePolicy, Policy, PoolPolicy
 from schema.words import Lane, Scene
@@ -32,9 +44,9 @@ ROWS: msgspec.json.Decoder[Row] = msgspec.json.Decoder(ROW)
 LEASE_MS, BEAT_MS, ACCEPT_MS, TTL_MS = 120_000, 15_000, 10_000, 3_600_000
 
 
-def policy(version: int = 1, pools: tuple[str, ...] = ("A",), **numbers: int) -> Policy:
+def policy(version: int = 1, pools: tuple[str, ...] = ("A",), **numbers: Any) -> Policy:  # noqa: ANN401
     """A policy of these pools with the numbers of the design, unless told otherwise."""
-    lanes = dict.fromkeys(LANES, LanePolicy(ttl_seconds=TTL_MS // 1000))
+    lanes = numbers.pop("lanes", dict.fromkeys(LANES, LanePolicy(ttl_seconds=TTL_MS // 1000)))
     return Policy(
         version=version,
         scenes={},
@@ -155,21 +167,34 @@ class Pools:
         return self.do(c.PublishPolicy(command_id=self.named("p"), policy=document, **fields))
 
     def enqueue(
-        self, task: str, token: int = 0, lane: Lane = Lane.P1, pool: str = "A"
+        self,
+        task: str,
+        token: int = 0,
+        lane: Lane = Lane.P1,
+        pool: str = "A",
+        **more: Any,  # noqa: ANN401
     ) -> Decision[PoolEvent]:
-        return self.do(enqueue(self.named("e"), task, token, lane, pool))
+        return self.do(enqueue(self.named("e"), task, token, lane, pool, **more))
 
     def register(
-        self, runner: str = "r", incarnation: str = "1", slots: int = 1
+        self, runner: str = "r", incarnation: str = "1", slots: int = 1, *, spot: bool = False
     ) -> Decision[PoolEvent]:
         return self.do(
             c.RegisterRunner(
-                command_id=self.named("r"), slots=slots, **of_runner(runner, incarnation)
+                command_id=self.named("r"),
+                slots=slots,
+                spot=spot,
+                **of_runner(runner, incarnation),
             )
         )
 
     def beat(
-        self, number: int, *held: tuple[str, int], runner: str = "r", incarnation: str = "1"
+        self,
+        number: int,
+        *held: tuple[str, int],
+        runner: str = "r",
+        incarnation: str = "1",
+        unsaved_ms: tuple[int, ...] = (),
     ) -> Decision[PoolEvent]:
         return self.do(
             c.BeatRunner(
@@ -178,6 +203,7 @@ class Pools:
                 held=tuple(
                     c.HeldAttempt(task_id=TaskId(task), token=token) for task, token in held
                 ),
+                unsaved_ms=unsaved_ms,
                 **of_runner(runner, incarnation),
             )
         )
@@ -212,8 +238,19 @@ class Pools:
         self.runner_says(c.AcceptAttempt, task, token, runner, incarnation)
         assert self.stage(task, token) is Stage.ACCEPTED
 
-    def drain(self, runner: str = "r", incarnation: str = "1") -> Decision[PoolEvent]:
-        return self.do(c.DrainRunner(command_id=self.named("d"), **of_runner(runner, incarnation)))
+    def drain(
+        self, runner: str = "r", incarnation: str = "1", *, spot: bool = False
+    ) -> Decision[PoolEvent]:
+        return self.do(
+            c.DrainRunner(command_id=self.named("d"), spot=spot, **of_runner(runner, incarnation))
+        )
+
+    def ended(
+        self, task: str, token: int = 1, failure: FailureClass | None = None, runner: str = "r"
+    ) -> list[PoolEvent]:
+        """The task ended, well or with a failure, and its slot is free; all events."""
+        over = self.task_says(c.EndAttempt, task, token, ended_well=not failure, failure=failure)
+        return [*over.events, *self.runner_says(c.FreeSlot, task, token, runner).events]
 
     def pause(self, lane: Lane, reply_to: int | None = None) -> Decision[PoolEvent]:
         return self.do(
@@ -260,16 +297,21 @@ def of_runner(runner: str, incarnation: str) -> dict[str, Any]:
 
 
 def enqueue(
-    command_id: str, task: str, token: int = 0, lane: Lane = Lane.P1, pool: str = "A"
+    command_id: str,
+    task: str,
+    token: int = 0,
+    lane: Lane = Lane.P1,
+    pool: str = "A",
+    **more: Any,  # noqa: ANN401
 ) -> c.EnqueueTask:
+    fields: dict[str, Any] = {"account_id": AccountId("u-1"), "scene": Scene.REHEARSAL, **more}
     return c.EnqueueTask(
         command_id=CommandId(command_id),
         pool_id=PoolId(pool),
         task_id=TaskId(task),
         token=token,
         lane=lane,
-        account_id=AccountId("u-1"),
-        scene=Scene.REHEARSAL,
+        **fields,
     )
 
 
@@ -283,9 +325,36 @@ def check_same(left: PoolState, right: PoolState, served_ms: int) -> None:
         assert ours.leases == theirs.leases
         assert ours.used == theirs.used
         assert ours.drained == theirs.drained
+        assert (ours.models, ours.accounts) == (theirs.models, theirs.accounts)
+        assert (ours.over, ours.shares) == (theirs.over, theirs.shares)
+        assert ours.fresh == theirs.fresh
+        assert ours.probes == theirs.probes
+        check_contest(left, right, pool_id, served_ms)
+        assert left.next_task(pool_id, served_ms) == right.next_task(pool_id, served_ms)
+        assert moves.pending(left, pool_id) == moves.pending(right, pool_id)
         for lane in LANES:
             assert ours.waiting.oldest(lane) == theirs.waiting.oldest(lane)
             assert ours.expiry[lane].first() == theirs.expiry[lane].first()
     assert left.accepting == right.accepting
+    assert (left.yielding, left.waking) == (right.yielding, right.waking)
     assert left.timers.first() == right.timers.first()
     assert left.due(served_ms) == right.due(served_ms)
+
+
+def check_contest(left: PoolState, right: PoolState, pool_id: PoolId, served_ms: int) -> None:
+    """They would preempt the same attempt, for the same task."""
+    found: list[tuple[str | None, str | None, int]] = []
+    for state in (left, right):
+        contest = state.yard(pool_id).contest
+        contest.end_holds(served_ms)
+        victim = contest.victim(state.pool_policy(pool_id), served_ms)
+        found.append((victim, contest.seeker(_always, _never), contest.emptying))
+    assert found[0] == found[1]
+
+
+def _always(_scene: Scene, _model: str) -> bool:
+    return True
+
+
+def _never(_account_id: AccountId) -> bool:
+    return False

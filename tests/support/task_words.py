@@ -18,8 +18,9 @@ from schema.ids import (
     TenantId,
     UserId,
 )
+from schema.message import Parameters
 from schema.policy import Policy, Price, RetryPolicy
-from schema.words import CancelCause, Lane, LossCause, Scene
+from schema.words import CancelCause, Lane, LossCause, MoveReason, Scene
 from tests.support.spec import Story
 
 TASK = TaskId("0123456789abcdefghjkmnpqrs000007")
@@ -27,6 +28,7 @@ USER = UserId("alicealicealicealice000007")
 TENANT = TenantId("acme")
 ACCOUNT = AccountId("t-acme")
 POOL = PoolId("A")
+SPARE = PoolId("B")
 CLIP = MaterialId("clipclipclipclipclipclipcl000007")
 LOGO = MaterialId("logologologologologologolo000007")
 PRICE = Price(
@@ -53,7 +55,14 @@ def world(policy: Policy = POLICY) -> Story:
 
 
 def create(
-    *materials: MaterialId, reservation: str = "submit-1", task: TaskId = TASK, wait: int = 900
+    *materials: MaterialId,
+    reservation: str = "submit-1",
+    task: TaskId = TASK,
+    wait: int = 900,
+    weight: int = 0,
+    deadline: int | None = None,
+    lower: bool = False,
+    parameters: Parameters | None = None,
 ) -> c.CreateTask:
     return c.CreateTask(
         command_id=CommandId(f"create-{reservation}"),
@@ -65,7 +74,7 @@ def create(
             scene=Scene.AUTOCUT,
             tier="member",
             fingerprint="f",
-            parameters={"target_seconds": 12},
+            parameters={"target_seconds": 12} if parameters is None else parameters,
             material_ids=materials,
         ),
         pool_id=POOL,
@@ -76,6 +85,9 @@ def create(
         reserved_micros=RESERVED,
         run_limit_seconds=RUN_LIMIT,
         created_wait_seconds=wait,
+        weight=weight,
+        deadline_seconds=deadline,
+        lower_spec=lower,
     )
 
 
@@ -120,6 +132,20 @@ def start(token: int = 1, runner: str = "gpu-1", incarnation: str = "i1") -> c.S
         runner_id=RunnerId(runner),
         incarnation_id=IncarnationId(incarnation),
         lease_seconds=120,
+    )
+
+
+def move(
+    token: int = 0, pool: PoolId = SPARE, lane: Lane = Lane.P1, *, lower: bool = False
+) -> c.MoveTask:
+    return c.MoveTask(
+        command_id=CommandId(f"move-{token}-{pool}-{lane}-{lower}"),
+        task_id=TASK,
+        token=token,
+        pool_id=pool,
+        lane=lane,
+        lower_spec=lower,
+        reason=MoveReason.POOL_FULL,
     )
 
 
@@ -173,7 +199,10 @@ def lose(token: int = 1, cause: LossCause = LossCause.LEASE_EXPIRED) -> c.LoseAt
 
 
 def give_back(
-    token: int = 1, cause: LossCause = LossCause.PREEMPTED, checkpoint: str = ""
+    token: int = 1,
+    cause: LossCause = LossCause.PREEMPTED,
+    checkpoint: str = "",
+    saved_ms: int = 0,
 ) -> c.AttemptYielded:
     return c.AttemptYielded(
         command_id=CommandId(f"yield-{token}-{cause}"),
@@ -182,6 +211,7 @@ def give_back(
         cause=cause,
         checkpoint=checkpoint,
         card_ms=3_000,
+        saved_ms=saved_ms,
     )
 
 

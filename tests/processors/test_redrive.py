@@ -1,0 +1,243 @@
+"""Redrive and discard: what was poison is applied once, before what waits behind it, or never."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from commands.tasks import attempts
+from schema import commands as c
+from schema import events as e
+from schema import replies as r
+from schema.codec import encode
+from schema.failures import FailureClass
+from schema.ids import CommandId, TaskId
+from schema.refusals import Refusal
+from schema.topics import Topic
+from tests.processors.play import Play, Runner
+from tests.processors.test_poison import BrokenError, breaks, letters
+
+_quota_reserve = sys.modules["commands.quotas.reserve"]
+
+
+@pytest.fixture
+def mended() -> Iterator[pytest.MonkeyPatch]:
+    """Breaks a rule; `undo` is the release that mends it."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield patch
+
+
+def close(play: Play, letter: r.DeadLetter, *, discard: bool = False) -> c.ReleaseKey:
+    """What an operator asks for a letter."""
+    command = c.ReleaseKey(
+        command_id=CommandId(f"close-{letter.letter_id}"),
+        key=letter.quarantined_key,
+        who="anna",
+        why="the code is mended",
+        letter_id=letter.letter_id,
+        redrive=None if discard else letter.value,
+        discard=discard,
+    )
+    tell(play, letter, command)
+    return command
+
+
+def tell(play: Play, letter: r.DeadLetter, command: c.ReleaseKey) -> None:
+    key = letter.quarantined_key.encode()
+    play.flow.append_bytes(letter.topic, letter.partition, key, encode(command))
+    play.flow.settle()
+
+
+def facts(play: Play) -> list[r.KeyReleased]:
+    return play.told(Topic.DEAD_LETTERS, r.KeyReleased)
+
+
+def sick(play: Play, mended: pytest.MonkeyPatch) -> tuple[TaskId, Runner, list[c.CancelTask]]:
+    """A task whose result is poison, and two who want to cancel it behind that."""
+    runner = play.runner()
+    task = play.submit("sick")
+    (dispatch,) = runner.inbox(r.DispatchAttempt)
+    mended.setattr(attempts, "finish", breaks(attempts.finish, only=task))
+    runner.finish(dispatch)
+    return task, runner, [play.cancel(task), play.cancel(task, name="cancel again")]
+
+
+def test_what_is_redriven_is_applied_before_what_waited_and_each_once_in_order(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    """The cancels came after the result: they find a task that has ended, as without the poison."""
+    play = Play()
+    task, _, cancels = sick(play, mended)
+    (letter,) = letters(play)
+    assert (letter.task_id, letter.quarantined_key) == (task, f"task/{task}")
+    mended.undo()
+    close(play, letter)
+    assert play.story(task) == ["TaskCreated", "TaskQueued", "TaskStarted", "TaskSucceeded"]
+    for cancel in cancels:
+        (reply,) = play.replies(cancel)
+        assert isinstance(reply, r.Refused)
+        assert reply.reason is Refusal.TASK_ENDED
+    assert play.ledger() == ["QuotaReserved", "QuotaCommitted"]
+    assert play.replies(play.cancel(task, name="nothing waits any more"))
+    (fact,) = facts(play)
+    assert (fact.letter_id, fact.key) == (letter.letter_id, letter.quarantined_key)
+    assert (fact.redriven, fact.discarded) == (True, False)
+    assert (fact.who, fact.why) == ("anna", "the code is mended")
+
+
+def test_a_redrive_told_twice_is_applied_once(mended: pytest.MonkeyPatch) -> None:
+    play = Play()
+    task, _, _ = sick(play, mended)
+    (letter,) = letters(play)
+    mended.undo()
+    command = close(play, letter)
+    before = (play.story(task), play.ledger(), play.free_slots())
+    tell(play, letter, command)
+    assert (play.story(task), play.ledger(), play.free_slots()) == before
+    assert letters(play) == [letter]
+
+
+def test_what_is_poison_again_stays_before_what_waits(mended: pytest.MonkeyPatch) -> None:
+    play = Play()
+    task, _, cancels = sick(play, mended)
+    (letter,) = letters(play)
+    close(play, letter)  # nothing is mended
+    second = next(one for one in letters(play) if one.replaces)
+    assert second.replaces == letter.letter_id
+    assert (second.key, second.value) == (letter.quarantined_key.encode(), letter.value)
+    assert second.quarantined_key == letter.quarantined_key
+    assert facts(play) == []  # it is not done
+    assert play.replies(cancels[0]) == []
+    assert play.story(task)[-1] == "TaskStarted"
+    mended.undo()
+    close(play, second)
+    assert play.story(task)[-1] == "TaskSucceeded"
+    for cancel in cancels:
+        assert isinstance(play.replies(cancel)[0], r.Refused)
+
+
+def test_what_is_discarded_is_never_applied_and_what_waited_goes_on(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    play = Play()
+    task, _, cancels = sick(play, mended)
+    (letter,) = letters(play)
+    mended.undo()
+    close(play, letter, discard=True)
+    assert play.story(task)[-1] == "TaskCanceled"
+    assert all(isinstance(play.replies(cancel)[0], r.Accepted) for cancel in cancels)
+    (fact,) = facts(play)
+    assert (fact.redriven, fact.discarded) == (False, True)
+
+
+def test_a_submission_that_was_poison_is_redriven_though_nothing_waits(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    play = Play()
+
+    def broken(*_: object) -> None:
+        raise BrokenError
+
+    mended.setattr(_quota_reserve, "_exceeded", broken)
+    command = play.submission("one")
+    play.ask(command)
+    (letter,) = letters(play)
+    assert (letter.quarantined_key, letter.task_id) == ("", command.task_id)
+    mended.undo()
+    close(play, letter)
+    assert play.story(command.task_id) == ["TaskCreated", "TaskQueued"]
+    assert [fact.redriven for fact in facts(play)] == [True]
+
+
+def test_bytes_that_nobody_can_read_are_a_letter_again() -> None:
+    play = Play(partitions=1)
+    play.flow.append_bytes(Topic.TASK_COMMANDS, 0, b"k", b"nonsense")
+    play.flow.settle()
+    (letter,) = letters(play)
+    close(play, letter)
+    second = letters(play)[1]
+    assert (second.replaces, second.value) == (letter.letter_id, b"nonsense")
+    assert facts(play) == []
+
+
+def test_a_pool_command_is_redriven_into_the_pool_as_it_stands(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    play = Play(partitions=1)
+    runner = play.runner(slots=2)
+    task = play.submit("one")
+    (dispatch,) = runner.inbox(r.DispatchAttempt)
+    rule = sys.modules["commands.pools.evolve"].EVOLVE
+    right = rule[e.SlotFreed]
+
+    def wrong(*args: Any) -> Any:  # noqa: ANN401
+        right(*args)
+        raise BrokenError
+
+    mended.setitem(rule, e.SlotFreed, wrong)
+    runner.finish(dispatch)
+    (letter,) = letters(play)
+    assert letter.task_id == task
+    assert play.free_slots() == 1
+    mended.undo()
+    close(play, letter)
+    assert play.free_slots() == 2
+    state = play.flow.rules.pools.states()[0]
+    assert state.rows == play.flow.rows(play.flow.rules.pools._table)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_key_that_is_released_by_hand_is_a_fact_too() -> None:
+    play = Play(partitions=1)
+    play.release(Topic.TASK_COMMANDS, 0, "task/nothing")
+    (fact,) = facts(play)
+    assert (fact.key, fact.letter_id, fact.redriven, fact.discarded) == (
+        "task/nothing",
+        "",
+        False,
+        False,
+    )
+
+
+def test_a_task_that_always_kills_its_worker_ends_as_a_letter_with_the_cause() -> None:
+    """Tries are counted in the task's events, whichever runner dies of it and however often."""
+    play = Play(partitions=1)
+    task = play.submit("deadly")
+    for number in range(1, 4):
+        runner = play.runner(f"victim-{number}")
+        (dispatch,) = runner.inbox(r.DispatchAttempt)
+        assert dispatch.token == number
+        runner.fail(dispatch, FailureClass.CRASHED)
+        play.ask(
+            c.DrainRunner(command_id=CommandId(f"gone-{number}"), **runner.place)
+        )  # it never comes back
+        play.flow.tick(5)
+    assert play.story(task)[-1] == "TaskFailed"
+    (letter,) = letters(play)
+    assert (letter.task_id, letter.failure) == (task, FailureClass.CRASHED)
+    assert play.ledger() == ["QuotaReserved", "QuotaReleased"]
+    survivor = play.runner("survivor")
+    play.flow.tick(60, each=survivor.beat)
+    assert survivor.inbox(r.DispatchAttempt) == []
+
+
+def test_a_task_that_takes_its_whole_runner_with_it_ends_too() -> None:
+    """The runner says nothing any more: what counts are the losses, told by its next start."""
+    play = Play(partitions=1)
+    task = play.submit("deadlier")
+
+    def works(runner: Runner) -> None:
+        held = runner.inbox(r.DispatchAttempt)
+        for dispatch in held:
+            runner.accept(dispatch)
+        runner.beat(*held)
+
+    for number in range(1, 7):
+        runner = play.runner("victim", incarnation=f"victim.{number}")
+        play.flow.tick(150, each=lambda: works(runner))  # noqa: B023 - it is done by then
+        assert [one.token for one in runner.inbox(r.DispatchAttempt)] == [number]
+    play.runner("victim", incarnation="victim.7")
+    assert play.story(task)[-1] == "TaskFailed"
+    (letter,) = letters(play)
+    assert letter.cause == "retries_spent: runner_replaced"
+    assert play.ledger() == ["QuotaReserved", "QuotaReleased"]
