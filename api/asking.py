@@ -97,13 +97,19 @@ class Asker:
         finally:
             self._answers.leave(claim)
 
+    def is_under_way(self, command_id: CommandId) -> bool:
+        """Whether this instance asked for the command and has not been answered yet."""
+        return self._answers.is_under_way(command_id)
+
     async def tell(self, command: Any, route: Route) -> None:  # noqa: ANN401 - any command
-        """Append a command that nobody answers; raises Problem (503) as `ask` does."""
+        """Append a command that nobody answers; raises Problem (503, 413) as `ask` does."""
         try:
             async with asyncio.timeout(self._timeout):
                 await self._writer.append(route, encode(command))
         except (LogUnavailableError, TimeoutError) as error:
             raise at_the_door(Door.LOG_AWAY) from error
+        except MessageTooLongError as error:
+            raise at_the_door(Door.BODY_TOO_LARGE, f"The command would be {error}.") from error
 
     async def settle(self, command_id: CommandId, fingerprint: str) -> None:
         """Wait (as long as for an answer) while the same command is under way with another body.

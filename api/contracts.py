@@ -29,6 +29,7 @@ from schema.words import Lane, Scene, Status
 
 PARAMETER_BYTES_MAX = 16_384
 MATERIALS_MAX = 16
+DEADLINE_SECONDS_MAX = 30 * 86_400
 UPLOAD_BYTES_MAX = 5_000_000_000
 """One presigned PUT carries at most this much."""
 FINGERPRINT_BYTES = 16
@@ -90,6 +91,10 @@ class RehearsalParameters(Strict):
     crash: bool = False
     hang: bool = False
     no_op: bool = False
+    save_steps: int = Field(
+        default=1, ge=0, le=100_000, description="It can be saved after so many steps; 0: never."
+    )
+    saving_seconds: float = Field(default=0.0, ge=0, le=86_400, description="What saving takes.")
 
 
 class SubmissionFields(Strict):
@@ -100,6 +105,13 @@ class SubmissionFields(Strict):
     )
     title: Title | None = Field(
         default=None, description="Yours only: sealed before it is written."
+    )
+
+    deadline_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=DEADLINE_SECONDS_MAX,
+        description="Wanted in so long. Refused (409) when it cannot be done by then.",
     )
 
     @model_validator(mode="after")
@@ -151,12 +163,15 @@ SUBMISSION: TypeAdapter[AutocutSubmission | RehearsalSubmission | OtherSubmissio
 class Request:
     """A checked submission in the words of the commands: what `POST /v1/tasks` asks for."""
 
-    __slots__ = ("fingerprint", "materials", "parameters", "private", "scene")
+    __slots__ = (
+        "deadline_seconds", "fingerprint", "materials", "parameters", "private", "scene",
+    )  # fmt: skip
 
     def __init__(self, document: Mapping[str, Any], fingerprint_key: bytes) -> None:
         submission = SUBMISSION.validate_python(document)
         self.scene = Scene(submission.scene)
         self.materials: list[str] = submission.materials
+        self.deadline_seconds: int | None = submission.deadline_seconds
         self.parameters: dict[str, Any] = document.get("parameters") or {}
         """As they were sent: defaults belong to the pipeline, and may change there."""
         private: dict[str, str] = {}
@@ -205,6 +220,9 @@ class SubmissionView(View):
     seq: int = Field(description="Number of the task's newest event; 0: none yet.")
     scene: Scene
     lane: Lane
+    estimated_wait_seconds: int | None = Field(
+        default=None, description="Until it starts, as things stand. Null: nobody can say."
+    )
     reserved_micros: int | None = None
     remaining: RemainingView | None = None
     consistency_token: str = Field(
@@ -250,6 +268,12 @@ class TaskView(View):
     )
     storing: bool
     token: int = Field(description="Number of the last attempt that started; 0: none.")
+    deadline_seconds: int | None = Field(description="In which it was wanted, from its creation.")
+    lower_spec: bool = Field(description="It is made with less, because room or memory was short.")
+    card_ms: int = Field(description="Card time of all attempts that are over.")
+    card_measured: bool = Field(
+        description="False: a part of `card_ms` was told by nobody and is the most that it can be."
+    )
     retries: int
     reserved_micros: int
     charge_micros: int | None
@@ -381,8 +405,8 @@ class TopUpRequest(Strict):
     why: Why
 
 
-class LaneRequest(Strict):
-    """Why a lane is paused or resumed."""
+class WhyRequest(Strict):
+    """Why a lane is paused or resumed, or a breaker closed by hand."""
 
     why: Why
 
@@ -394,6 +418,79 @@ class ReleaseRequest(Strict):
     partition: int = Field(ge=0, le=1_023)
     key: Annotated[str, StringConstraints(min_length=1, max_length=256)]
     why: Why
+
+
+class LetterRequest(Strict):
+    """What is done with dead letters, and why."""
+
+    of: Annotated[str, StringConstraints(min_length=1, max_length=512)] = Field(
+        description="The id of a letter, of a task or of a trace: all its open letters."
+    )
+    why: Why
+
+
+class LetterView(View):
+    """Something that could not be worked on, or a task that has no try left."""
+
+    letter_id: str
+    kind: Literal["command", "timer", "spent"] = Field(
+        description="A record; a deadline found by a tick; a task whose retries are spent."
+    )
+    state: Literal["open", "redriven", "discarded", "replaced"] = Field(
+        description="`replaced`: redriven and poison again, which is another letter."
+    )
+    topic: str
+    partition: int
+    offset: int
+    cause: str
+    quarantined_key: str
+    holds_key: bool = Field(description="Commands of its key wait behind this letter.")
+    task_id: str | None
+    task_status: Status | None
+    trace_id: str | None
+    failure: FailureClass | None
+    at: datetime
+    who: str | None
+    why: str | None
+    closed_at: datetime | None
+
+
+class WholeLetterView(LetterView):
+    record: dict[str, Any] | None = Field(
+        description="What was asked, without what is sealed for a person; null: nobody can read it."
+    )
+    record_bytes: int
+    archived_as: str | None = Field(description="Its object in the store.")
+
+
+class ParkedKeyView(View):
+    partition: int
+    key: str
+    letter_id: str
+    cause: str
+    since: datetime
+
+
+class LettersView(View):
+    letters: list[LetterView]
+    parked_keys: list[ParkedKeyView]
+
+
+class WholeLettersView(View):
+    letters: list[WholeLetterView]
+
+
+class ClosedLetterView(View):
+    """`pending`: it stands in the log. `behind`: another letter of its key comes first."""
+
+    letter_id: str
+    task_id: str | None
+    status: Literal["pending", "behind"]
+    behind: str | None = Field(default=None, description="The letter that comes first.")
+
+
+class ClosedLettersView(View):
+    letters: list[ClosedLetterView]
 
 
 class DoneView(View):
@@ -443,8 +540,40 @@ class LaneView(View):
     lane: Lane
     waiting: int
     paused: bool
+    paused_why: str | None
     queue_limit: int
-    estimated_wait_seconds: int | None = Field(description="Null: nobody serves this pool now.")
+    wait_max_seconds: int | None = Field(description="A longer estimate is refused (429).")
+    arrivals_per_second: float = Field(description="Of the last minute.")
+    estimated_wait_seconds: int | None = Field(description="Null: nobody can say.")
+    wait_p50_seconds: float | None = Field(description="Of the starts of the last ten minutes.")
+    wait_p95_seconds: float | None
+    oldest_wait_seconds: float | None = Field(description="Of the first in line. Null: none waits.")
+
+
+class BreakerView(View):
+    """Open: nothing of the scene starts in this pool. Half open: a few attempts are let through."""
+
+    scene: Scene
+    state: Literal["closed", "open", "half_open"]
+    failed: int
+    counted: int
+    who: str | None = Field(description="Who closed it by hand.")
+    why: str | None
+    since: datetime
+
+
+class ObjectiveView(View):
+    """A figure of the last ten minutes against its bounds."""
+
+    name: Literal[
+        "wait_p95_seconds", "utilisation", "failure_share", "card_seconds", "estimate_error"
+    ]
+    lane: Lane | None = Field(description="Null: of the whole pool.")
+    value: float | None = Field(description="Null: nothing happened that could be measured.")
+    low: float | None
+    high: float | None
+    kept: bool | None
+    cases: int = Field(description="Starts or ends that it is drawn from; 0: it is no share.")
 
 
 class PoolView(View):
@@ -452,7 +581,14 @@ class PoolView(View):
     scenes: list[Scene]
     slots: int
     used: int
+    cards_wanted: int | None = Field(description="Null: the pool does not scale.")
+    held_seconds: float | None = Field(description="Slot time for each slot freed of late.")
     lanes: list[LaneView]
+    breakers: list[BreakerView]
+    objectives: list[ObjectiveView]
+    burnt_card_seconds: dict[str, float] = Field(
+        description="By cause, since ever: of attempts that made nothing, less what is saved."
+    )
 
 
 class PoolsView(View):

@@ -94,6 +94,23 @@ class _Feed:
         self._epoch = epoch
         self._offset = -1
         """The last event told, or stepped over."""
+        self._ended = False
+
+    async def _heard(self, listener: Listener) -> AsyncGenerator[list[Item]]:
+        """Live, until something may have been missed."""
+        while not listener.stale and not self._ended:
+            items: list[Item] = []
+            try:
+                for news in await listener.wait(self._quiet_seconds()):
+                    self._take(news, items)
+            except _GapError:
+                listener.lose()
+            if items:
+                yield items
+
+    def _take(self, news: News, items: list[Item]) -> None:
+        """What is to be told of this, in order; raises _GapError."""
+        raise NotImplementedError
 
     async def _is_known(self, cursor: Cursor | None) -> bool:
         return (
@@ -144,7 +161,6 @@ class TaskFeed(_Feed):
         """The caller knows of an event with this number: no end before it is the end."""
         self._task_id: TaskId = task["task_id"]
         self._seq: int | None = 0
-        self._ended = False
 
     async def nothing_left(self, cursor: Cursor | None) -> bool:
         """For a task that has ended: whether a client with this cursor has heard it all."""
@@ -193,18 +209,6 @@ class TaskFeed(_Feed):
                 yield items
             if len(page) < PAGE:
                 return
-
-    async def _heard(self, listener: Listener) -> AsyncGenerator[list[Item]]:
-        """Live, until something may have been missed."""
-        while not listener.stale and not self._ended:
-            items: list[Item] = []
-            try:
-                for news in await listener.wait(self._quiet_seconds()):
-                    self._take(news, items)
-            except _GapError:
-                listener.lose()
-            if items:
-                yield items
 
     def _take(self, news: News, items: list[Item]) -> None:
         for event in news.events:
@@ -262,17 +266,6 @@ class UserFeed(_Feed):
                 yield [told(event, self._epoch) for event in page]
             if len(page) < PAGE:
                 return
-
-    async def _heard(self, listener: Listener) -> AsyncGenerator[list[Item]]:
-        while not listener.stale:
-            items: list[Item] = []
-            try:
-                for news in await listener.wait(self._quiet_seconds()):
-                    self._take(news, items)
-            except _GapError:
-                listener.lose()
-            if items:
-                yield items
 
     def _take(self, news: News, items: list[Item]) -> None:
         for event in news.events:

@@ -39,8 +39,8 @@ async def metrics(parts: PartsHere) -> Response:
     responses=problems(401, 503),
 )
 async def get_pools(parts: PartsHere, claims: Caller) -> Response:  # noqa: ARG001 - admitted
-    """How busy the pools are, and how long a new task would wait, as of a second ago."""
-    return answer({"pools": parts.pools.views(parts.standing.policy())})
+    """How busy the pools are, how long a new task would wait, what of late was as it should be."""
+    return answer({"pools": parts.objectives.views(parts.standing.policy())})
 
 
 def _measure(parts: Parts) -> None:

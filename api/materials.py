@@ -190,7 +190,7 @@ async def _stored(
         if kept is not None:
             return kept
         if upload is None:
-            raise _not_stored(row)
+            raise await _not_stored(parts, claims, material_id, row)
         declared = row or await _declared(parts, claims, material_id)
         if declared["size"] != upload.size:
             return upload._replace(sha256="")  # refused in any case: no need to read it
@@ -199,21 +199,29 @@ async def _stored(
         except ObjectMissingError:  # somebody else completed it meanwhile
             kept = await parts.objects.head(kept_key)
             if kept is None:
-                raise _not_stored(row) from None
+                raise await _not_stored(parts, claims, material_id, row) from None
             return kept
     except ObjectStoreUnavailableError as error:
         raise at_the_door(Door.STORE_AWAY) from error
 
 
 async def _declared(parts: Parts, claims: Claims, material_id: MaterialId) -> Row:
-    """The row of an upload whose registration the read model is about to hear of."""
+    """The row of an upload; raises Problem (503) when the read model does not hear of it."""
+    row = await _heard_of(parts, claims, material_id)
+    if row is None:
+        raise at_the_door(Door.READ_MODEL_AWAY)
+    return row
+
+
+async def _heard_of(parts: Parts, claims: Claims, material_id: MaterialId) -> Row | None:
+    """The row of a registration that the read model is about to hear of; None: there is none."""
     until = time.monotonic() + _DECLARED_SECONDS
     while time.monotonic() < until:
         row = await own_material(parts, claims, material_id)
         if row is not None:
             return row
         await asyncio.sleep(_DECLARED_POLL_SECONDS)
-    raise at_the_door(Door.READ_MODEL_AWAY)
+    return None
 
 
 async def _checked(
@@ -243,8 +251,12 @@ async def _forget(parts: Parts, key: str) -> None:
         await parts.objects.delete(key)
 
 
-def _not_stored(row: Row | None) -> Problem:
-    return refusal(Refusal.MATERIAL_UNKNOWN) if row is None else at_the_door(Door.OBJECT_MISSING)
+async def _not_stored(
+    parts: Parts, claims: Claims, material_id: MaterialId, row: Row | None
+) -> Problem:
+    """Nothing is stored under it, or there is no such material: told apart by its registration."""
+    known = row or await _heard_of(parts, claims, material_id)
+    return refusal(Refusal.MATERIAL_UNKNOWN) if known is None else at_the_door(Door.OBJECT_MISSING)
 
 
 async def _ask(parts: Parts, command: RegisterMaterial | CompleteMaterial) -> Accepted | None:

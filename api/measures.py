@@ -3,6 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_RATIOS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 
 class Measures:
@@ -66,4 +67,11 @@ class Measures:
         )
         self.policy_version = Gauge(
             "cutlog_api_policy_version", "Version of the policy in use; 0: none.", registry=registry
+        )
+        self.estimate_error = Histogram(
+            "cutlog_estimate_error_ratio",
+            "How far off the wait told at the door was, as a share of the wait (5 s at least).",
+            ["pool", "lane"],
+            buckets=_RATIOS,
+            registry=registry,
         )

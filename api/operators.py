@@ -1,4 +1,4 @@
-"""What operators ask for (scope `operate`): policy, top-ups, lanes, parked keys."""
+"""What operators ask for (scope `operate`): policy, top-ups, lanes, breakers, parked keys."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,14 +15,21 @@ from api.parts import Parts
 from api.problems import refusal, refused
 from api.submissions import idempotency_key
 from api.wiring import Operator, PartsHere, answer, problems
-from schema.commands import PauseLane, PublishPolicy, ReleaseKey, ResumeLane, TopUpQuota
+from schema.commands import (
+    PauseLane,
+    PublishPolicy,
+    ReleaseKey,
+    ResetBreaker,
+    ResumeLane,
+    TopUpQuota,
+)
 from schema.ids import AccountId, CommandId, PoolId, UserId, command_id_of
 from schema.policy import Policy, PolicyError, read_policy
 from schema.refusals import Refusal
 from schema.replies import Refused
 from schema.routes import Route, route
 from schema.topics import POOL_PARTITIONS, Topic
-from schema.words import Lane
+from schema.words import Lane, Scene
 
 OptionalKey = Annotated[
     str | None,
@@ -76,20 +83,12 @@ async def pause_lane(
     claims: Operator,
     pool_id: str,
     lane: Lane,
-    body: contracts.LaneRequest,
+    body: contracts.WhyRequest,
     key: OptionalKey = None,
 ) -> Response:
     """Grant nothing more of a lane; what waits keeps its place and its time."""
-    _check_pool(parts, pool_id, lane)
-    command = PauseLane(
-        command_id=_command_id(claims, "pause", key),
-        pool_id=PoolId(pool_id),
-        lane=lane,
-        who=claims.user_id,
-        why=body.why,
-        reply_to=parts.asker.reply_partition,
-    )
-    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+    command_id = _command_id(claims, "pause", key)
+    return await _change_lane(parts, claims, PauseLane, command_id, (pool_id, lane), body.why)
 
 
 @router.post("/lanes/{pool_id}/{lane}/resume", response_model=contracts.DoneView)
@@ -98,15 +97,29 @@ async def resume_lane(
     claims: Operator,
     pool_id: str,
     lane: Lane,
-    body: contracts.LaneRequest,
+    body: contracts.WhyRequest,
     key: OptionalKey = None,
 ) -> Response:
     """Serve a lane again."""
-    _check_pool(parts, pool_id, lane)
-    command = ResumeLane(
-        command_id=_command_id(claims, "resume", key),
+    command_id = _command_id(claims, "resume", key)
+    return await _change_lane(parts, claims, ResumeLane, command_id, (pool_id, lane), body.why)
+
+
+@router.post("/breakers/{pool_id}/{scene}/reset", response_model=contracts.DoneView)
+async def reset_breaker(
+    parts: PartsHere,
+    claims: Operator,
+    pool_id: str,
+    scene: Scene,
+    body: contracts.WhyRequest,
+    key: OptionalKey = None,
+) -> Response:
+    """Close a breaker by hand: the scene starts in this pool again, and is counted anew."""
+    _check_pool(parts, pool_id)
+    command = ResetBreaker(
+        command_id=_command_id(claims, "reset_breaker", key),
         pool_id=PoolId(pool_id),
-        lane=lane,
+        scene=scene,
         who=claims.user_id,
         why=body.why,
         reply_to=parts.asker.reply_partition,
@@ -162,10 +175,33 @@ def _publish(parts: Parts, claims: Claims, policy: Policy, why: str, place: Rout
     )
 
 
-def _check_pool(parts: Parts, pool_id: str, lane: Lane) -> None:
+async def _change_lane(
+    parts: Parts,
+    claims: Claims,
+    kind: type[PauseLane | ResumeLane],
+    command_id: CommandId,
+    place: tuple[str, Lane],
+    why: str,
+) -> Response:
+    pool_id, lane = place
+    _check_pool(parts, pool_id, lane)
+    command = kind(
+        command_id=command_id,
+        pool_id=PoolId(pool_id),
+        lane=lane,
+        who=claims.user_id,
+        why=why,
+        reply_to=parts.asker.reply_partition,
+    )
+    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+
+
+def _check_pool(parts: Parts, pool_id: str, lane: Lane | None = None) -> None:
     """Raises Problem (404) for a pool or lane that no policy has."""
     pool = parts.standing.policy().pools.get(PoolId(pool_id))
-    if pool is None or lane not in pool.lanes or pool_id not in POOL_PARTITIONS:
+    if pool is None or pool_id not in POOL_PARTITIONS:
+        raise refusal(Refusal.POOL_UNKNOWN)
+    if lane is not None and lane not in pool.lanes:
         raise refusal(Refusal.POOL_UNKNOWN)
 
 

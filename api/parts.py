@@ -14,7 +14,9 @@ from api.contracts import fingerprint_key
 from api.live import Live
 from api.lookups import Lookups
 from api.measures import Measures
+from api.objectives import Objectives
 from api.pools import Pools
+from api.promises import Promises
 from api.rates import RateHint
 from api.reads import ReadModel, Row
 from api.replies import AnswerReader, Answers
@@ -43,6 +45,8 @@ class Parts:
     live: Live
     standing: Standing
     pools: Pools
+    promises: Promises
+    objectives: Objectives
     rates: RateHint
     keys: KeyStore
     objects: ObjectStore
@@ -62,6 +66,8 @@ class Parts:
         self._begin(self.live.run(), "live")
         self._begin(self.standing.run(), "standing")
         self._begin(self.rates.run(), "rates")
+        self._begin(self.promises.run(), "promises")
+        self._begin(self.objectives.run(), "objectives")
 
     def begin_stop(self) -> None:
         """Say no from here on: not ready, and streams end so that their clients go elsewhere."""
@@ -130,6 +136,7 @@ def build_parts(settings: Settings) -> Parts:
     live = Live(need(settings, "redis"))
     pools = Pools()
     standing = Standing(reads, pools, measures)
+    promises = Promises(reads.first_starts, measures)
     rates = RateHint(live)
     key_store = FileKeyStore(keys.directory)
     tokens = ConsistencyTokens(keys.consistency_secret)
@@ -144,6 +151,8 @@ def build_parts(settings: Settings) -> Parts:
         live=live,
         standing=standing,
         pools=pools,
+        promises=promises,
+        objectives=Objectives(reads, standing, pools, promises, measures.registry),
         rates=rates,
         keys=key_store,
         objects=ObjectStore(need(settings, "objects")),
@@ -154,6 +163,7 @@ def build_parts(settings: Settings) -> Parts:
             standing=standing,
             reads=reads,
             pools=pools,
+            promises=promises,
             rates=rates,
             asker=asker,
             keys=key_store,

@@ -44,8 +44,10 @@ class Door(StrEnum):
     RESULT_NOT_READY = "result_not_ready"
     OBJECT_MISSING = "object_missing"
     MATERIAL_TOO_LARGE = "material_too_large"
+    LETTER_UNKNOWN = "letter_unknown"
     LANE_PAUSED = "lane_paused"
     LANE_FULL = "lane_full"
+    DEADLINE_TOO_SOON = "deadline_too_soon"
     BACKLOG = "backlog"
     LOG_AWAY = "log_away"
     READ_MODEL_AWAY = "read_model_away"
@@ -117,8 +119,18 @@ _DOOR: dict[Door, tuple[int, str, str]] = {
         "PUT the file to the address that POST /v1/materials gave, then complete it again.",
     ),
     Door.MATERIAL_TOO_LARGE: (413, "The file is too large", "Send a smaller one."),
+    Door.LETTER_UNKNOWN: (
+        404,
+        "There is no such open letter",
+        "GET /v1/operator/dead-letters lists them; `of` is the id of a letter, a task or a trace.",
+    ),
     Door.LANE_PAUSED: (429, "This lane is paused", "Come back after Retry-After."),
     Door.LANE_FULL: (429, "Too many tasks wait in this lane", "Come back after Retry-After."),
+    Door.DEADLINE_TOO_SOON: (
+        409,
+        "It cannot be done by then",
+        "Ask for a deadline beyond `estimated_done_seconds`, for none, or again when less waits.",
+    ),
     Door.BACKLOG: (
         503,
         "Answers are late, so nothing more is taken for now",
@@ -249,6 +261,7 @@ def status_of(refusal: Refusal) -> int:
             | Refusal.TASK_NOT_RUNNING
             | Refusal.TOKEN_STALE
             | Refusal.TOKEN_NOT_NEXT
+            | Refusal.TASK_NOT_MOVABLE
             | Refusal.MATERIAL_REFUSED
             | Refusal.RESERVATION_RESOLVED
             | Refusal.CHARGE_REFUNDED
@@ -285,8 +298,8 @@ def words_of(refusal: Refusal) -> tuple[str, str]:  # noqa: C901, PLR0912 - one 
             return "A newer policy stands", "Publish with a higher version."
         case Refusal.IDEMPOTENCY_CONFLICT:
             return (
-                "This Idempotency-Key was used for another request",
-                "Use a new key, or send the first body again.",
+                "This was asked for before, with another content",
+                "Send the first content again, or a new Idempotency-Key (a policy: a new version).",
             )
         case Refusal.NOT_YOURS | Refusal.TASK_UNKNOWN:
             return "There is no such task", "Check the id, and whose token is sent."
@@ -296,6 +309,8 @@ def words_of(refusal: Refusal) -> tuple[str, str]:  # noqa: C901, PLR0912 - one 
             return "Only a FAILED task can be retried", state
         case Refusal.TASK_NOT_CREATED | Refusal.TASK_NOT_QUEUED | Refusal.TASK_NOT_RUNNING:
             return "The task stands elsewhere", state
+        case Refusal.TASK_NOT_MOVABLE:
+            return "The task has been moved before", "It waits where it is."
         case Refusal.TOKEN_STALE | Refusal.TOKEN_NOT_NEXT:
             return "Another attempt is current", "An older attempt has no say any more."
         case Refusal.SCENE_NOT_OFFERED:

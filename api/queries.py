@@ -3,6 +3,7 @@
 TASK_COLUMNS = """
 t.task_id, t.user_id, t.tenant_id, t.account_id, t.scene, t.tier, t.lane, t.pool_id, t.status,
 t.seq, t.token, t.retries, t.storing, t.parameters, t.material_ids, t.private,
+t.deadline_seconds, t.lower_spec, t.card_measured,
 t.reserved_micros, t.charge_micros, t.failure, t.last_failure, t.message, t.cause, t.reason,
 t.files, t.facts, t.card_ms, t.created_at, t.queued_at, t.started_at, t.ended_at, t.updated_at,
 CASE WHEN t.status = 'RUNNING' THEN (
@@ -123,16 +124,151 @@ WHERE account_id = $1 AND user_id = $2 AND kind = 'reserved' AND at >= $3
 GROUP BY scene
 """
 
-PAUSED_LANES = "SELECT pool_id, lane FROM pool_lanes WHERE paused"
-WAITING = "SELECT pool_id, lane, count(*) AS waiting FROM pool_waiting GROUP BY pool_id, lane"
+PAUSED_LANES = "SELECT pool_id, lane, who, why, since FROM pool_lanes WHERE paused"
+WAITING = "SELECT pool_id, lane, waiting FROM pool_queues"
+LARGE = """
+SELECT pool_id, lane, account_id, waiting FROM pool_accounts
+WHERE waiting > 10 ORDER BY waiting DESC LIMIT 1000
+"""
 SLOTS = """
 SELECT pool_id, sum(slots)::bigint AS slots FROM runners WHERE state = 'ready' GROUP BY pool_id
 """
-USED = "SELECT pool_id, count(*) AS used FROM pool_slots GROUP BY pool_id"
+USED = "SELECT pool_id, count(*) AS used FROM pool_slots WHERE state <> 'storing' GROUP BY pool_id"
+BREAKERS = "SELECT pool_id, scene, state, failed, counted, who, why, since FROM pool_breakers"
+SCALED = """
+SELECT pool_id, cards_wanted, scale_reason, scaled_at FROM pools WHERE cards_wanted IS NOT NULL
+"""
+
+# Of late, by the pool's own time. Spans of ten seconds: the first whole one begins `seconds` ago.
+ARRIVALS = """
+SELECT f.pool_id, f.lane, sum(f.arrived)::float8 / max(w.seconds) AS per_second
+FROM pools AS p
+CROSS JOIN LATERAL (
+    SELECT s.since, greatest(1, extract(epoch FROM p.updated_at - s.since))::float8 AS seconds
+    FROM (SELECT to_timestamp(
+        ceil(extract(epoch FROM p.updated_at - $1::interval) / 10) * 10) AS since) AS s
+) AS w
+JOIN pool_flow AS f ON f.pool_id = p.pool_id AND f.at >= w.since
+GROUP BY f.pool_id, f.lane
+"""
+HELD = """
+SELECT p.pool_id, u.used_ms, f.freed
+FROM pools AS p
+CROSS JOIN LATERAL (SELECT sum(used_ms)::bigint AS used_ms FROM pool_use AS u
+    WHERE u.pool_id = p.pool_id AND u.at > p.updated_at - $1::interval) AS u
+CROSS JOIN LATERAL (SELECT sum(freed)::bigint AS freed FROM pool_flow AS f
+    WHERE f.pool_id = p.pool_id AND f.at > p.updated_at - $1::interval) AS f
+WHERE f.freed >= $2
+"""
+
+# --- objectives: of the last minutes of log time; LIMIT bounds what a busy window costs ----------
+
+LOG_TIME = "SELECT max(at) AS at FROM projection_positions"
+WAITS = """
+SELECT pool_id, lane, count(*) AS started,
+    percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS p50,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY seconds) AS p95
+FROM (
+    SELECT pool_id, lane, extract(epoch FROM started_at - queued_at)::float8 AS seconds
+    FROM task_attempts WHERE started_at > $1 ORDER BY started_at DESC LIMIT $2
+) AS recent
+GROUP BY pool_id, lane
+"""
+OLDEST = """
+SELECT q.pool_id, q.lane, extract(epoch FROM $1 - w.enqueued_at)::float8 AS seconds
+FROM pool_queues AS q
+CROSS JOIN LATERAL (
+    SELECT enqueued_at FROM pool_waiting AS p
+    WHERE p.pool_id = q.pool_id AND p.lane = q.lane ORDER BY enqueued_at LIMIT 1
+) AS w
+WHERE q.waiting > 0
+"""
+ENDS = """
+SELECT pool_id, outcome, cause, count(*) AS ended, sum(card_ms)::bigint AS card_ms
+FROM (
+    SELECT pool_id, outcome, cause, card_ms FROM task_attempts
+    WHERE ended_at > $1 ORDER BY ended_at DESC LIMIT $2
+) AS recent
+GROUP BY pool_id, outcome, cause
+"""
+USE = """
+SELECT pool_id, sum(used_ms)::bigint AS used_ms, sum(slots_ms)::bigint AS slots_ms
+FROM pool_use WHERE at > $1 GROUP BY pool_id
+"""
+WASTE = "SELECT pool_id, cause, attempts, card_ms, burnt_ms FROM pool_waste"
+
+# A task that waited for its material first was told an estimate for another time.
+FIRST_STARTS = """
+SELECT a.task_id, extract(epoch FROM a.started_at - a.queued_at)::float8 AS waited_seconds,
+    extract(epoch FROM a.queued_at - t.created_at)::float8 AS created_seconds
+FROM unnest($1::int[], $2::text[]) AS asked (shard, task_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM task_attempts
+    WHERE task_attempts.task_id = asked.task_id AND task_attempts.token = 1
+    OFFSET 0
+) AS a
+CROSS JOIN LATERAL (
+    SELECT created_at FROM tasks
+    WHERE tasks.shard = asked.shard AND tasks.task_id = asked.task_id
+    OFFSET 0
+) AS t
+"""
 
 MATERIAL = """
 SELECT material_id, user_id, tenant_id, content_type, size, sha256, status, reason, private, seq,
     created_at, updated_at
 FROM materials
 WHERE material_id = $1
+"""
+
+
+# --- dead letters --------------------------------------------------------------------------------
+
+_OF_LETTER = """
+LEFT JOIN LATERAL (
+    SELECT * FROM tasks
+    WHERE tasks.shard = CASE WHEN d.task_id ~ '[0-9]{6}$' THEN right(d.task_id, 6)::int END
+        AND tasks.task_id = d.task_id
+    OFFSET 0
+) AS t ON d.task_id IS NOT NULL
+LEFT JOIN parked_keys AS k ON k.log_partition = d.log_partition AND k.key = d.quarantined_key
+"""
+_LETTER_COLUMNS = """
+d.letter_id, d.topic, d.source_partition, d.source_offset, d.cause, d.quarantined_key, d.task_id,
+d.failure, nullif(coalesce(d.trace_id, t.trace_id), '') AS trace_id, d.at, d.state, d.who, d.why,
+d.closed_at,
+k.letter_id AS held_by, t.status, t.user_id, t.tenant_id, t.account_id, t.scene, t.tier, t.seq,
+t.token
+"""
+LETTERS = f"""
+SELECT {_LETTER_COLUMNS} FROM dead_letters AS d {_OF_LETTER}
+WHERE $1::text IS NULL OR d.state = $1
+ORDER BY d.at DESC, d.letter_id DESC LIMIT $2
+"""
+# Found by each of its ids for itself: one question for all of them would read every letter there is
+# with its task. Only letters that say of no trace themselves are asked for that of their task.
+_LETTERS_OF = f"""
+FROM (
+    SELECT letter_id FROM dead_letters WHERE letter_id = $1
+    UNION
+    SELECT letter_id FROM dead_letters WHERE task_id = $1
+    UNION
+    SELECT letter_id FROM dead_letters WHERE trace_id = $1
+    UNION
+    SELECT d.letter_id FROM dead_letters AS d {_OF_LETTER}
+    WHERE d.trace_id IS NULL AND t.trace_id = $1
+) AS asked
+JOIN dead_letters AS d ON d.letter_id = asked.letter_id
+{_OF_LETTER}
+WHERE $2::text IS NULL OR d.state = $2
+"""
+LETTERS_OF = f"""
+SELECT {_LETTER_COLUMNS} {_LETTERS_OF} ORDER BY d.at DESC, d.letter_id DESC LIMIT $3
+"""
+# In the order in which they came, with their records.
+LETTERS_WHOLE = f"""
+SELECT {_LETTER_COLUMNS}, d.value {_LETTERS_OF} ORDER BY d.log_partition, d.log_offset LIMIT $3
+"""
+PARKED_KEYS = """
+SELECT log_partition, key, letter_id, cause, since FROM parked_keys ORDER BY since, key LIMIT $1
 """

@@ -331,11 +331,13 @@ class ReadModel:
     async def letters(
         self, of: str | None, state: str | None, limit: int, *, whole: bool = False
     ) -> list[Row]:
-        """Dead letters of a letter's, a task's or a trace's id, newest first.
+        """Dead letters of a letter's, a task's or a trace's id (None: all), newest first.
 
         `whole`: with their records, in the order of the log.
         """
-        query = queries.LETTERS_WHOLE if whole else queries.LETTERS
+        if of is None:
+            return await self._fetch(queries.LETTERS, state, limit)
+        query = queries.LETTERS_WHOLE if whole else queries.LETTERS_OF
         return await self._fetch(query, of, state, limit)
 
     async def parked_keys(self, limit: int) -> list[Row]:

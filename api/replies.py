@@ -138,6 +138,10 @@ class Answers:
         asked.futures.append(future)
         return Claim(command_id, future, first=False)
 
+    def is_under_way(self, command_id: CommandId) -> bool:
+        """Whether this instance asked and its answer is still to come."""
+        return command_id in self._asked
+
     def leave(self, claim: Claim) -> None:
         """The request waits no more; the command stays unanswered until its answer comes."""
         asked = self._asked.get(claim.command_id)

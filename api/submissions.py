@@ -20,8 +20,9 @@ from api.consistency import ConsistencyTokens
 from api.contracts import Request
 from api.lookups import Lookups
 from api.measures import Measures
-from api.pools import Pools
+from api.pools import Estimate, Pools
 from api.problems import Door, Problem, at_the_door, rate_headers, refusal, refused, remaining_view
+from api.promises import Promises
 from api.rates import RateHint
 from api.reads import KnownTask, ReadModel
 from api.standing import Standing
@@ -32,7 +33,6 @@ from schema.refusals import Refusal
 from schema.replies import Accepted, Refused, ReplyMessage
 from schema.routes import Route, route_submission
 from schema.wires.keys import KeyStore
-from schema.words import Lane
 
 PATH = "/v1/tasks"
 _KEY = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?")
@@ -82,6 +82,7 @@ class Submissions:
         standing: Standing,
         reads: ReadModel,
         pools: Pools,
+        promises: Promises,
         rates: RateHint,
         asker: Asker,
         keys: KeyStore,
@@ -93,6 +94,7 @@ class Submissions:
         self._standing = standing
         self._known: Lookups[TaskId, KnownTask] = Lookups(reads.known_tasks)
         self._pools = pools
+        self._promises = promises
         self._rates = rates
         self._asker = asker
         self._keys = keys
@@ -129,20 +131,23 @@ class Submissions:
         resets_at = self._rates.resets_at(rate_key, task_id, limits.per_minute)
         if resets_at is not None:
             raise refusal(Refusal.RATE_EXCEEDED, resets_at=resets_at)
-        self._pools.check(policy, request.scene, lane)
+        estimate = self._pools.admit(
+            policy, request.scene, lane, claims.account_id, request.deadline_seconds
+        )
         command = await self._command(headers, claims, request, task_id)
         route = route_submission(command, lane, self._asker.partitions)
         reply = await self._ask(command, route, request.fingerprint)
         if reply is None:
             self._outcomes[_PENDING].inc()
-            return self._answer(request, task_id, lane, None, {})
+            return self._answer(request, task_id, estimate, None, {})
         self._rates.learn(rate_key, task_id, reply, limits.per_minute)
         now = datetime.now(UTC)
         if isinstance(reply, Refused):
             raise refused(reply, now, limits)
         self._outcomes["accepted"].inc()
+        self._promises.tell(task_id, estimate)
         rate = rate_headers(reply.remaining, now, limits) if reply.remaining else {}
-        return self._answer(request, task_id, lane, reply, rate)
+        return self._answer(request, task_id, estimate, reply, rate)
 
     async def _ask(
         self, command: SubmitTask, route: Route, fingerprint: str
@@ -187,6 +192,7 @@ class Submissions:
                 trace_id=TraceId(trace[1].decode() if trace else ""),
                 private=private,
             ),
+            deadline_seconds=request.deadline_seconds,
             reply_to=self._asker.reply_partition,
         )
 
@@ -202,6 +208,7 @@ class Submissions:
                 "seq": known.seq,
                 "scene": request.scene,
                 "lane": known.lane,
+                "estimated_wait_seconds": None,
                 "reserved_micros": known.reserved_micros,
                 "remaining": None,
                 "consistency_token": self._tokens.sign(task_id, known.seq),
@@ -213,7 +220,7 @@ class Submissions:
         self,
         request: Request,
         task_id: TaskId,
-        lane: Lane,
+        estimate: Estimate,
         reply: Accepted | None,
         rate: dict[str, str],
     ) -> Answer:
@@ -225,7 +232,8 @@ class Submissions:
                 "status": reply.status if reply else _PENDING,
                 "seq": seq,
                 "scene": request.scene,
-                "lane": lane,
+                "lane": estimate.lane,
+                "estimated_wait_seconds": estimate.told,
                 "reserved_micros": reply.reserved_micros if reply else None,
                 "remaining": remaining_view(remaining) if remaining else None,
                 "consistency_token": self._tokens.sign(task_id, seq),

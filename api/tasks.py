@@ -15,6 +15,7 @@ from api.consistency import HEADER, BadConsistencyTokenError
 from api.parts import Parts
 from api.problems import Door, Problem, at_the_door, rate_headers, refusal, refused, remaining_view
 from api.reads import Row
+from api.submissions import submit_id
 from api.wiring import Caller, NoBody, PartsHere, answer, problems
 from schema.commands import CancelTask, RetryTask
 from schema.ids import TASK_ID_LENGTH, TaskId, command_id_of, shard_of
@@ -93,7 +94,7 @@ async def read_task(
     row = await own_task(parts, claims, task_id)
     if seq is not None and (row is None or row["seq"] < seq):
         row = await _caught_up(parts, claims, task_id, seq)
-        if row is None and (problem := await _refusal_of(parts, claims, task_id)) is None:
+        if row is None and await _newest_refusal(parts, claims, task_id) is None:
             return {"task_id": task_id, "status": "pending"}
     if row is not None:
         return (await task_views(parts, claims, [row]))[0]
@@ -111,12 +112,22 @@ async def _caught_up(parts: Parts, claims: Claims, task_id: TaskId, seq: int) ->
                 row = await own_task(parts, claims, task_id)
                 if row is not None and row["seq"] >= seq:
                     return row
-                if row is None and seq == 0 and await _refusal_of(parts, claims, task_id):
+                if row is None and seq == 0 and await _newest_refusal(parts, claims, task_id):
                     return None
                 # The projection commits a few times a second and has no way to tell us sooner.
                 await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
         return None
+
+
+async def _newest_refusal(parts: Parts, claims: Claims, task_id: TaskId) -> Problem | None:
+    """What a submission that was answered with a promise came to, if it was refused.
+
+    Asked again and not answered yet, the refusal that stands there is the one before.
+    """
+    if parts.asker.is_under_way(submit_id(task_id)):
+        return None
+    return await _refusal_of(parts, claims, task_id)
 
 
 async def _refusal_of(parts: Parts, claims: Claims, task_id: TaskId) -> Problem | None:

@@ -9,6 +9,7 @@ import orjson
 from api.problems import Problem, refusal
 from api.reads import Row
 from schema import events as e
+from schema.commands import ResultFile
 from schema.ids import UserId
 from schema.refusals import Refusal
 from schema.replies import Remaining
@@ -52,6 +53,10 @@ def task_view(row: Row, private: dict[str, str], progress: float | None = None) 
         "percent": percent,
         "storing": row["storing"],
         "token": row["token"],
+        "deadline_seconds": row["deadline_seconds"],
+        "lower_spec": row["lower_spec"],
+        "card_ms": row["card_ms"],
+        "card_measured": row["card_measured"],
         "retries": row["retries"],
         "reserved_micros": row["reserved_micros"],
         "charge_micros": row["charge_micros"],
@@ -114,7 +119,7 @@ def status_after(event: e.TaskEvent) -> Status | None:
     match event:
         case e.TaskCreated() | e.TaskMaterialConfirmed():
             return Status.CREATED
-        case e.TaskQueued() | e.TaskRequeued() | e.TaskRetried():
+        case e.TaskQueued() | e.TaskMoved() | e.TaskRequeued() | e.TaskRetried():
             return Status.QUEUED
         case e.TaskStarted() | e.TaskProgressed() | e.TaskStoring():
             return Status.RUNNING
@@ -161,6 +166,13 @@ def _particulars(event: e.TaskEvent) -> dict[str, Any]:  # noqa: PLR0912 - one c
             return {"material_id": event.material_id}
         case e.TaskQueued():
             return {"lane": event.lane, "pool_id": event.pool_id}
+        case e.TaskMoved():
+            return {
+                "lane": event.lane,
+                "pool_id": event.pool_id,
+                "lower_spec": event.lower_spec,
+                "reason": event.reason,
+            }
         case e.TaskStarted():
             return {"token": event.token, "pool_id": event.pool_id}
         case e.TaskProgressed():
@@ -175,19 +187,14 @@ def _particulars(event: e.TaskEvent) -> dict[str, Any]:  # noqa: PLR0912 - one c
                 "message": event.message,
                 "counted": event.counted,
                 "delay_ms": event.delay_ms,
+                "lower_spec": event.lower_spec,
+                **_card(event),
+                "saved_ms": event.saved_ms,
             }
         case e.TaskSucceeded():
             return {
                 "token": event.token,
-                "files": [
-                    {
-                        "name": file.name,
-                        "content_type": file.content_type,
-                        "size": file.size,
-                        "sha256": file.sha256,
-                    }
-                    for file in event.files
-                ],
+                "files": [_file(file) for file in event.files],
                 "facts": event.facts,
                 "card_ms": event.card_ms,
                 "charge_micros": event.charge_micros,
@@ -198,6 +205,7 @@ def _particulars(event: e.TaskEvent) -> dict[str, Any]:  # noqa: PLR0912 - one c
                 "failure": event.failure,
                 "last_failure": event.last_failure,
                 "message": event.message,
+                **_card(event),
             }
         case e.TaskCanceled():
             return {
@@ -205,6 +213,7 @@ def _particulars(event: e.TaskEvent) -> dict[str, Any]:  # noqa: PLR0912 - one c
                 "cause": event.cause,
                 "charge_micros": event.charge_micros,
                 "reason": event.reason,
+                **_card(event),
             }
         case e.TaskExpired():
             return {"token": event.token}
@@ -212,3 +221,18 @@ def _particulars(event: e.TaskEvent) -> dict[str, Any]:  # noqa: PLR0912 - one c
             return {"reserved_micros": event.reserved_micros}
         case _:
             assert_never(event)
+
+
+def _card(event: e.TaskRequeued | e.TaskFailed | e.TaskCanceled) -> dict[str, Any]:
+    """Card time of the attempt that the event ends; not measured: the most that it can be."""
+    return {"card_ms": event.card_ms, "card_measured": event.card_measured}
+
+
+def _file(file: ResultFile) -> dict[str, Any]:
+    """A file of the result; where it is stored is ours."""
+    return {
+        "name": file.name,
+        "content_type": file.content_type,
+        "size": file.size,
+        "sha256": file.sha256,
+    }

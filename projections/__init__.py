@@ -2,6 +2,6 @@
 
 `projector` reads the log and applies batches; `positions` makes each batch and how far it goes one
 transaction; `tasks`, `quotas`, `pools`, `materials`, `refusals` and `letters` fold one topic each
-into their own tables; `notices` and `progress` tell Redis; `migrations` makes the tables. All of it
-can be thrown away and folded again.
+into their own tables; `notices` and `progress` tell Redis; `failures` archives what failed;
+`migrations` makes the tables. All of it can be thrown away and folded again.
 """

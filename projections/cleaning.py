@@ -2,7 +2,9 @@
 
 How a pool flowed is kept for an hour.
 
-Ages are counted in log time (the newest record applied), never by a clock of ours.
+Ages are counted in log time (the newest record applied), never by a clock of ours. Nothing is
+deleted while the log is still being folded: its partitions are read at different paces, so what
+looks old by the one may be what another one goes on from.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ from projections.projector import CONFUSED
 from schema.wires.telemetry import facts
 
 _SQL: Final = (Path(__file__).parent / "sql" / "cleaning.sql").read_text().split("\n-- ;;\n")
+_IS_DUE, *_DELETES = _SQL
 _TABLES: Final = ("refusals", "task_events", "task_attempts", "pool_flow", "pool_use")
 PAGE: Final = 5_000
 EVERY_SECONDS: Final = 60
@@ -26,7 +29,7 @@ _log = logging.getLogger(__name__)
 async def clean(db: Db) -> dict[str, int]:
     """Delete what is too old, page by page; how many rows of each table went."""
     gone: dict[str, int] = {}
-    for table, statement in zip(_TABLES, _SQL, strict=True):
+    for table, statement in zip(_TABLES, _DELETES, strict=True):
         gone[table] = 0
         while True:
             done = await db.execute(statement, PAGE)
@@ -37,6 +40,11 @@ async def clean(db: Db) -> dict[str, int]:
     return gone
 
 
+async def is_due(db: Db) -> bool:
+    """Whether the projector keeps up with the log, so that what looks old is old."""
+    return bool(await db.fetchval(_IS_DUE))
+
+
 async def run(dsn: str) -> None:
     """Clean once a minute, for ever, on a connection of its own."""
     while True:
@@ -44,7 +52,7 @@ async def run(dsn: str) -> None:
         try:
             db: Db = await asyncpg.connect(dsn, timeout=10, command_timeout=60)
             try:
-                gone = await clean(db)
+                gone = await clean(db) if await is_due(db) else {}
             finally:
                 await db.close(timeout=5)
         except (OSError, TimeoutError, asyncpg.PostgresError, *CONFUSED) as error:

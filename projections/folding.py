@@ -47,6 +47,11 @@ class Fold(Protocol):
         ...
 
 
+def storable(text: str) -> str:
+    """The text as Postgres takes it: a NUL, which JSON may hold, is shown as what it is."""
+    return text.replace("\0", "\N{SYMBOL FOR NULL}")
+
+
 class GapError(Exception):
     """An event of a key is missing: the log lost something, or the read model did."""
 
@@ -94,3 +99,15 @@ async def copy(db: Db, table: str, columns: Sequence[str], rows: Sequence[Sequen
     """Copy rows into a table; nothing is sent for none."""
     if rows:
         await db.copy_records_to_table(table, columns=columns, records=rows)
+
+
+async def change(
+    db: Db, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], merge: str
+) -> None:
+    """Change rows by a staging table and the statement that merges it: every one must be there."""
+    if not rows:
+        return
+    await copy(db, table, columns, rows)
+    done = await db.execute(merge)
+    if done != f"UPDATE {len(rows)}":
+        raise AssertionError(f"{table}: {len(rows)} rows were to change, but: {done}")

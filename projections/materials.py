@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from projections.folding import Db, Fact, Seqs, copy
+from projections.folding import Db, Fact, Seqs, change, copy
 from schema import events as e
 from schema.topics import Topic
 
@@ -82,11 +82,7 @@ class Materials:
         new = [row.values(_COLUMNS) for row in rows.values() if row.created_at is not None]
         await copy(db, "materials", _COLUMNS, new)
         changed = [row.values(_CHANGED) for row in rows.values() if row.created_at is None]
-        if changed:
-            await copy(db, "fold_materials", _CHANGED, changed)
-            done = await db.execute(_MERGE)
-            if done != f"UPDATE {len(changed)}":
-                raise AssertionError(f"{len(changed)} materials changed, but: {done}")
+        await change(db, "fold_materials", _CHANGED, changed, _MERGE)
 
 
 def _fold(row: _Row, event: e.MaterialEvent) -> None:

@@ -15,6 +15,9 @@ FOLDER: Final = Path(__file__).parent / "migrations"
 SCHEMA: Final = Path(__file__).parent / "schema.sql"
 _CATALOG: Final = (Path(__file__).parent / "sql" / "catalog.sql").read_text()
 _LOCK: Final = 0x6375746C6F67  # "cutlog"
+PATIENCE_SECONDS: Final = 86_400.0
+"""What a file may take, whatever the connection is set to: an index of a big table takes its time,
+and one that is broken off would be begun again and again."""
 _NAME: Final = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _RECORD: Final = """
 CREATE TABLE IF NOT EXISTS projection_migrations (
@@ -55,7 +58,7 @@ def read(folder: Path = FOLDER) -> list[Migration]:
 async def migrate(db: Db, migrations: list[Migration] | None = None) -> list[str]:
     """Apply what is missing, one process at a time; the names of what was applied."""
     wanted = read() if migrations is None else migrations
-    await db.execute("SELECT pg_advisory_lock($1)", _LOCK)
+    await db.execute("SELECT pg_advisory_lock($1)", _LOCK, timeout=PATIENCE_SECONDS)
     try:
         await db.execute(_RECORD)
         rows = await db.fetch("SELECT number, sha256 FROM projection_migrations")
@@ -67,7 +70,7 @@ async def migrate(db: Db, migrations: list[Migration] | None = None) -> list[str
                     raise MigrationError(f"{migration.name} was edited after it was applied")
                 continue
             async with db.transaction():
-                await db.execute(migration.sql)
+                await db.execute(migration.sql, timeout=PATIENCE_SECONDS)
                 await db.execute(
                     "INSERT INTO projection_migrations (number, name, sha256) VALUES ($1, $2, $3)",
                     migration.number,

@@ -1,4 +1,4 @@
-"""The process, put together by hand: folds, reader, notices, progress, cleaning, health."""
+"""The process, put together by hand: folds, reader, notices, progress, cleaning, archive."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from typing import Any, Final
 from redis.asyncio import Redis
 
 from projections import cleaning, migrations, positions
+from projections.failures import Archive
 from projections.folding import Db, Fold
 from projections.letters import Letters
 from projections.materials import Materials
@@ -24,6 +25,7 @@ from schema.settings import Kafka, Postgres, Settings, need
 from schema.settings import Redis as RedisSettings
 from schema.topics import Topic
 from schema.wires.log import LogReader, LogUnavailableError, Place, check_topics, cluster_id
+from schema.wires.objects import ObjectStore
 from schema.wires.telemetry import (
     HealthServer,
     end_tasks,
@@ -80,6 +82,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             told=notices.tell,
         )
         progress = _progress(kafka, redis)
+        store = None if settings.objects is None else ObjectStore(settings.objects)
+        archive = Archive(postgres.dsn, store, registry)
         write_ready_file(settings.process.ready_file, metrics_port=health.port)
         _log.info("projector runs", extra=facts(metrics_port=health.port, epoch=epoch))
         await _together(
@@ -87,6 +91,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             notices.run(),
             progress.run(),
             cleaning.run(postgres.dsn),
+            archive.run(),
         )
     finally:
         await stop_quietly(reader.stop)
@@ -161,3 +166,5 @@ async def empty(db: Db, names: list[str]) -> None:
             await db.execute("DELETE FROM projection_seqs WHERE topic = $1", topic)
         if not names:
             await db.execute("DELETE FROM projection_log")
+            # Of another log, or of this one from its beginning: written twice is written once.
+            await db.execute("DELETE FROM archive_positions")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from projections.folding import Db, Fact, copy
+from projections.folding import Db, Fact, copy, storable
 from schema.codec import encode
 from schema.replies import CommandRefused
 from schema.topics import Topic
@@ -46,7 +46,7 @@ def _row(fact: Fact) -> tuple[Any, ...]:
         refused.key,
         refused.user_id,
         refused.reason,
-        refused.detail,
+        storable(refused.detail),
         None if remaining is None else encode(remaining).decode(),
         refused.resets_at,
         refused.at,

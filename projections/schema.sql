@@ -1,3 +1,8 @@
+TABLE archive_positions
+    feed text NOT NULL
+    log_partition integer NOT NULL
+    next bigint NOT NULL
+    CONSTRAINT archive_positions_pkey PRIMARY KEY (feed, log_partition)
 TABLE dead_letters
     letter_id text NOT NULL
     topic text NOT NULL
@@ -13,8 +18,15 @@ TABLE dead_letters
     at timestamp with time zone NOT NULL
     log_partition integer NOT NULL
     log_offset bigint NOT NULL
+    state text NOT NULL DEFAULT 'open'::text
+    who text
+    why text
+    closed_at timestamp with time zone
     CONSTRAINT dead_letters_pkey PRIMARY KEY (letter_id)
     CREATE INDEX dead_letters_by_time ON public.dead_letters USING btree (at DESC, letter_id DESC)
+    CREATE INDEX dead_letters_in_log ON public.dead_letters USING btree (log_partition, log_offset)
+    CREATE INDEX dead_letters_of_task ON public.dead_letters USING btree (task_id) WHERE (task_id IS NOT NULL)
+    CREATE INDEX dead_letters_open ON public.dead_letters USING btree (at DESC) WHERE (state = 'open'::text)
 TABLE materials
     material_id text NOT NULL
     user_id text NOT NULL
@@ -44,6 +56,32 @@ TABLE policy
     why text NOT NULL
     adopted_at timestamp with time zone NOT NULL
     CONSTRAINT policy_pkey PRIMARY KEY (version)
+TABLE pool_accounts
+    pool_id text NOT NULL
+    lane text NOT NULL
+    account_id text NOT NULL
+    waiting bigint NOT NULL
+    CONSTRAINT pool_accounts_pkey PRIMARY KEY (pool_id, lane, account_id)
+    CREATE INDEX pool_accounts_large ON public.pool_accounts USING btree (waiting) WHERE (waiting > 10)
+TABLE pool_breakers
+    pool_id text NOT NULL
+    scene text NOT NULL
+    state text NOT NULL
+    failed bigint NOT NULL
+    counted bigint NOT NULL
+    who text NOT NULL
+    why text NOT NULL
+    since timestamp with time zone NOT NULL
+    CONSTRAINT pool_breakers_pkey PRIMARY KEY (pool_id, scene)
+TABLE pool_flow
+    at timestamp with time zone NOT NULL
+    pool_id text NOT NULL
+    lane text NOT NULL
+    arrived bigint NOT NULL
+    started bigint NOT NULL
+    freed bigint NOT NULL
+    held_ms bigint NOT NULL
+    CONSTRAINT pool_flow_pkey PRIMARY KEY (at, pool_id, lane)
 TABLE pool_lanes
     pool_id text NOT NULL
     lane text NOT NULL
@@ -52,6 +90,11 @@ TABLE pool_lanes
     why text NOT NULL
     since timestamp with time zone NOT NULL
     CONSTRAINT pool_lanes_pkey PRIMARY KEY (pool_id, lane)
+TABLE pool_queues
+    pool_id text NOT NULL
+    lane text NOT NULL
+    waiting bigint NOT NULL
+    CONSTRAINT pool_queues_pkey PRIMARY KEY (pool_id, lane)
 TABLE pool_slots
     pool_id text NOT NULL
     task_id text NOT NULL
@@ -60,7 +103,17 @@ TABLE pool_slots
     incarnation_id text NOT NULL
     state text NOT NULL
     since timestamp with time zone NOT NULL
+    lane text NOT NULL DEFAULT ''::text
+    scene text NOT NULL DEFAULT ''::text
+    proposed_at timestamp with time zone NOT NULL
+    preempted_for text
     CONSTRAINT pool_slots_pkey PRIMARY KEY (pool_id, task_id, token)
+TABLE pool_use
+    at timestamp with time zone NOT NULL
+    pool_id text NOT NULL
+    used_ms bigint NOT NULL
+    slots_ms bigint NOT NULL
+    CONSTRAINT pool_use_pkey PRIMARY KEY (at, pool_id)
 TABLE pool_waiting
     pool_id text NOT NULL
     task_id text NOT NULL
@@ -69,12 +122,28 @@ TABLE pool_waiting
     account_id text NOT NULL
     scene text NOT NULL
     enqueued_at timestamp with time zone NOT NULL
+    move_pool_id text
+    move_lane text
+    move_reason text
     CONSTRAINT pool_waiting_pkey PRIMARY KEY (pool_id, task_id)
     CREATE INDEX pool_waiting_in_lane ON public.pool_waiting USING btree (pool_id, lane, enqueued_at)
+TABLE pool_waste
+    pool_id text NOT NULL
+    cause text NOT NULL
+    attempts bigint NOT NULL
+    card_ms bigint NOT NULL
+    burnt_ms bigint NOT NULL
+    CONSTRAINT pool_waste_pkey PRIMARY KEY (pool_id, cause)
 TABLE pools
     pool_id text NOT NULL
     seq bigint NOT NULL
     updated_at timestamp with time zone NOT NULL
+    cards_wanted integer
+    scale_reason text
+    scaled_at timestamp with time zone
+    demand_card_seconds bigint
+    wait_p95_ms bigint
+    oldest_wait_ms bigint
     CONSTRAINT pools_pkey PRIMARY KEY (pool_id)
 TABLE projection_log
     one boolean NOT NULL DEFAULT true
@@ -166,7 +235,26 @@ TABLE runners
     beat bigint NOT NULL
     registered_at timestamp with time zone NOT NULL
     beat_at timestamp with time zone NOT NULL
+    spot boolean NOT NULL DEFAULT false
     CONSTRAINT runners_pkey PRIMARY KEY (pool_id, runner_id)
+TABLE task_attempts
+    task_id text NOT NULL
+    token bigint NOT NULL
+    pool_id text NOT NULL
+    lane text NOT NULL
+    scene text NOT NULL
+    runner_id text NOT NULL
+    queued_at timestamp with time zone NOT NULL
+    started_at timestamp with time zone NOT NULL
+    ended_at timestamp with time zone
+    outcome text
+    cause text
+    card_ms bigint
+    saved_ms bigint
+    card_measured boolean
+    CONSTRAINT task_attempts_pkey PRIMARY KEY (task_id, token)
+    CREATE INDEX task_attempts_by_end ON public.task_attempts USING btree (ended_at) WHERE (ended_at IS NOT NULL)
+    CREATE INDEX task_attempts_by_start ON public.task_attempts USING btree (started_at)
 TABLE task_events
     task_id text NOT NULL
     seq bigint NOT NULL
@@ -179,6 +267,7 @@ TABLE task_events
     CONSTRAINT task_events_log_partition_log_offset_key UNIQUE (log_partition, log_offset)
     CONSTRAINT task_events_pkey PRIMARY KEY (task_id, seq)
     CREATE INDEX task_events_by_time ON public.task_events USING brin (at)
+    CREATE INDEX task_events_failed ON public.task_events USING btree (log_partition, log_offset) WHERE (kind = 'task.failed.v1'::text)
     CREATE INDEX task_events_of_user ON public.task_events USING btree (user_id, log_partition, log_offset)
 TABLE tasks PARTITION BY HASH (shard)
     shard integer NOT NULL
@@ -221,6 +310,9 @@ TABLE tasks PARTITION BY HASH (shard)
     started_at timestamp with time zone
     ended_at timestamp with time zone
     updated_at timestamp with time zone NOT NULL
+    deadline_seconds integer
+    lower_spec boolean NOT NULL DEFAULT false
+    card_measured boolean NOT NULL DEFAULT true
     CONSTRAINT tasks_pkey PRIMARY KEY (shard, task_id)
     CREATE INDEX tasks_of_user ON ONLY public.tasks USING btree (user_id, created_at DESC, task_id DESC)
     PARTITION tasks_00 FOR VALUES WITH (modulus 64, remainder 0)

@@ -1,24 +1,25 @@
 """Tasks: their rows and their events, from `task-events`.
 
 A milestone is an event and writes no row: its percent is read from `task_events`. Rows that are
-made in a batch are copied in whole; the others are changed from a staging table.
+made in a batch are copied in whole; the others are changed from a staging table. Each token that
+was started has a row in `task_attempts`; what attempts burnt is added up in `pool_waste`.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
-from projections.folding import Db, Fact, Seqs, copy
+from projections.folding import Db, Fact, Seqs, change, copy, storable
 from schema import events as e
 from schema.codec import encode
 from schema.ids import shard_of
 from schema.topics import Topic
-from schema.words import Status
+from schema.words import LossCause, Status
 
 _SQL: Final = (Path(__file__).parent / "sql" / "tasks.sql").read_text().split("\n-- ;;\n")
-_STAGE, _LAST_SEQS, _MERGE = _SQL
+_STAGE, _LAST_SEQS, _MERGE, _START_ATTEMPTS, _END_ATTEMPTS = _SQL
 _EVENT_COLUMNS: Final = (
     "task_id", "seq", "user_id", "log_partition", "log_offset", "kind", "at", "body",
 )  # fmt: skip
@@ -28,13 +29,13 @@ class _Row:
     """What a batch does to one task. None: the column stays as it is (for a new row: NULL)."""
 
     __slots__ = (
-        "account_id", "card_ms", "cause", "charge_micros", "created_at", "ended_at", "facts",
-        "failure", "files", "fingerprint", "lane", "last_failure", "loss", "losses",
-        "material_ids", "message", "parameters", "policy_version", "pool_id", "private",
-        "queued_at", "reason", "reservation_id", "reserved_micros", "reset", "retries",
-        "run_limit_seconds", "runner_id", "scene", "seq", "shard", "started_at", "status",
-        "storing", "task_id", "tenant_id", "tier", "token", "trace_id", "updated_at",
-        "user_id", "verdict",
+        "account_id", "card_measured", "card_ms", "cause", "charge_micros", "created_at",
+        "deadline_seconds", "ended_at", "facts", "failure", "files", "fingerprint", "lane",
+        "last_failure", "loss", "losses", "lower_spec", "material_ids", "message", "parameters",
+        "policy_version", "pool_id", "private", "queued_at", "reason", "reservation_id",
+        "reserved_micros", "reset", "retries", "run_limit_seconds", "runner_id", "scene", "seq",
+        "shard", "started_at", "status", "storing", "task_id", "tenant_id", "tier", "token",
+        "trace_id", "updated_at", "user_id", "verdict",
     )  # fmt: skip
 
     def __init__(self, task_id: str) -> None:
@@ -43,6 +44,7 @@ class _Row:
         self.shard = shard_of(task_id)
         self.task_id = task_id
         self.retries = self.losses = self.card_ms = 0
+        self.card_measured = True
         self.reset = False
         """Retried by hand: counters and the end begin anew."""
         self.verdict = False
@@ -83,6 +85,9 @@ class _Row:
     files: str | None
     facts: str | None
     card_ms: int
+    card_measured: bool
+    lower_spec: bool | None
+    deadline_seconds: int | None
     created_at: datetime | None
     queued_at: datetime | None
     started_at: datetime | None
@@ -100,8 +105,77 @@ class _Row:
     ) -> None:
         """What went wrong last, or that nothing did."""
         self.failure, self.last_failure, self.loss = failure, last_failure, loss
-        self.message = message or None
+        self.message = storable(message) if message else None
         self.verdict = True
+
+    def spend(self, card_ms: int, *, measured: bool) -> None:
+        """Card time of an attempt that is over."""
+        self.card_ms += card_ms
+        self.card_measured = self.card_measured and measured
+
+
+class _Start(NamedTuple):
+    """An attempt that began. None: the task's row says."""
+
+    shard: int
+    task_id: str
+    token: int
+    pool_id: str
+    lane: str | None
+    scene: str | None
+    runner_id: str
+    queued_at: datetime | None
+    started_at: datetime
+
+
+class _End(NamedTuple):
+    """An attempt that is over."""
+
+    task_id: str
+    token: int
+    ended_at: datetime
+    outcome: str
+    cause: str | None
+    card_ms: int
+    saved_ms: int
+    card_measured: bool
+
+
+class _Batch:
+    """What a batch does to tasks and attempts."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, _Row] = {}
+        self.starts: list[_Start] = []
+        self.ends: dict[tuple[str, int], _End] = {}
+
+    def fold(self, event: e.TaskEvent) -> None:
+        """One event, in order."""
+        if type(event) is e.TaskProgressed:
+            return
+        row = self.rows.get(event.task_id)
+        if row is None:
+            row = self.rows[event.task_id] = _Row(event.task_id)
+        row.seq = event.seq
+        row.updated_at = event.at
+        _FOLDS[type(event)](row, event)
+        if isinstance(event, e.TaskStarted):
+            self.starts.append(_start(row, event))
+        elif (end := _end(event)) is not None:
+            self.ends.setdefault((end.task_id, end.token), end)
+
+    async def write(self, db: Db) -> None:
+        """Attempts first: what they don't know of their task stands there as it was."""
+        if self.starts:
+            await copy(db, "fold_starts", _Start._fields, self.starts)
+            await db.execute(_START_ATTEMPTS)
+        if self.ends:
+            await copy(db, "fold_ends", _End._fields, list(self.ends.values()))
+            await db.execute(_END_ATTEMPTS)
+        new = [_new_values(row) for row in self.rows.values() if row.created_at is not None]
+        changed = [_changed_values(row) for row in self.rows.values() if row.created_at is None]
+        await copy(db, "tasks", _NEW_COLUMNS, new)
+        await change(db, "fold_tasks", _CHANGED_COLUMNS, changed, _MERGE)
 
 
 _NEW_COLUMNS: Final = tuple(name for name in _Row.__slots__ if name not in ("reset", "verdict"))
@@ -109,7 +183,8 @@ _CHANGED_COLUMNS: Final = (
     "shard", "task_id", "seq", "updated_at", "reset", "verdict", "status", "token", "retries",
     "losses", "storing", "policy_version", "reservation_id", "reserved_micros", "charge_micros",
     "runner_id", "failure", "last_failure", "loss", "message", "cause", "reason", "files", "facts",
-    "card_ms", "queued_at", "started_at", "ended_at",
+    "card_ms", "card_measured", "lower_spec", "pool_id", "lane", "queued_at", "started_at",
+    "ended_at",
 )  # fmt: skip
 _new_values: Final = attrgetter(*_NEW_COLUMNS)
 _changed_values: Final = attrgetter(*_CHANGED_COLUMNS)
@@ -120,7 +195,12 @@ class Tasks:
 
     name: ClassVar[str] = "tasks"
     topic: ClassVar[Topic] = Topic.TASK_EVENTS
-    tables: ClassVar[tuple[str, ...]] = ("tasks", "task_events")
+    tables: ClassVar[tuple[str, ...]] = (
+        "tasks",
+        "task_events",
+        "task_attempts",
+        "pool_waste",
+    )
 
     def __init__(self) -> None:
         self._seqs = Seqs()
@@ -139,22 +219,15 @@ class Tasks:
             found = await db.fetch(_LAST_SEQS, unknown, shards)
             self._seqs.learn(unknown, {row["task_id"]: row["seq"] for row in found})
         events: list[tuple[Any, ...]] = []
-        rows: dict[str, _Row] = {}
+        batch = _Batch()
         for fact in facts:
             event = fact.message
             if not self._seqs.is_next(fact, event.task_id, event.seq):
                 continue
             events.append(_event_row(fact))
-            _fold(rows, event)
+            batch.fold(event)
         await copy(db, "task_events", _EVENT_COLUMNS, events)
-        new = [_new_values(row) for row in rows.values() if row.created_at is not None]
-        changed = [_changed_values(row) for row in rows.values() if row.created_at is None]
-        await copy(db, "tasks", _NEW_COLUMNS, new)
-        if changed:
-            await copy(db, "fold_tasks", _CHANGED_COLUMNS, changed)
-            done = await db.execute(_MERGE)
-            if done != f"UPDATE {len(changed)}":
-                raise AssertionError(f"{len(changed)} tasks changed, but: {done}")
+        await batch.write(db)
 
 
 def _event_row(fact: Fact) -> tuple[Any, ...]:
@@ -171,15 +244,47 @@ def _event_row(fact: Fact) -> tuple[Any, ...]:
     )
 
 
-def _fold(rows: dict[str, _Row], event: e.TaskEvent) -> None:
-    if type(event) is e.TaskProgressed:
-        return
-    row = rows.get(event.task_id)
-    if row is None:
-        row = rows[event.task_id] = _Row(event.task_id)
-    row.seq = event.seq
-    row.updated_at = event.at
-    _FOLDS[type(event)](row, event)
+def _start(row: _Row, event: e.TaskStarted) -> _Start:
+    return _Start(
+        row.shard,
+        event.task_id,
+        event.token,
+        event.pool_id,
+        row.lane,
+        row.scene,
+        event.runner_id,
+        row.queued_at,
+        event.at,
+    )
+
+
+def _end(event: e.TaskEvent) -> _End | None:
+    """The attempt that the event ends, if one was running."""
+    match event:
+        case e.TaskSucceeded():
+            return _end_of(event, "succeeded", None)
+        case e.TaskRequeued():
+            outcome = "lost" if event.loss else "failed"
+            return _end_of(event, outcome, event.loss or event.failure, event.saved_ms)
+        case e.TaskFailed():
+            cause = event.loss or event.last_failure or event.failure
+            return _end_of(event, "lost" if event.loss else "failed", cause)
+        case e.TaskCanceled():
+            return _end_of(event, "canceled", "canceled")
+        case _:
+            return None
+
+
+def _end_of(
+    event: e.TaskSucceeded | e.TaskRequeued | e.TaskFailed | e.TaskCanceled,
+    outcome: str,
+    cause: str | None,
+    saved_ms: int = 0,
+) -> _End:
+    measured = event.card_measured if not isinstance(event, e.TaskSucceeded) else True
+    return _End(
+        event.task_id, event.token, event.at, outcome, cause, event.card_ms, saved_ms, measured
+    )
 
 
 def _created(row: _Row, event: e.TaskCreated) -> None:
@@ -193,6 +298,7 @@ def _created(row: _Row, event: e.TaskCreated) -> None:
     row.material_ids, row.private = list(origin.material_ids), origin.private
     row.policy_version, row.reservation_id = event.policy_version, event.reservation_id
     row.reserved_micros, row.run_limit_seconds = event.reserved_micros, event.run_limit_seconds
+    row.deadline_seconds, row.lower_spec = event.deadline_seconds, False
     row.created_at = event.at
 
 
@@ -202,6 +308,14 @@ def _confirmed(_row: _Row, _event: e.TaskMaterialConfirmed) -> None:
 
 def _queued(row: _Row, event: e.TaskQueued) -> None:
     row.status, row.queued_at = Status.QUEUED, event.at
+    row.pool_id, row.lane = event.pool_id, event.lane
+
+
+def _moved(row: _Row, event: e.TaskMoved) -> None:
+    """It has waited since it was queued, wherever that is from here on."""
+    row.pool_id, row.lane = event.pool_id, event.lane
+    if event.lower_spec:
+        row.lower_spec = True
 
 
 def _started(row: _Row, event: e.TaskStarted) -> None:
@@ -216,30 +330,33 @@ def _storing(row: _Row, _event: e.TaskStoring) -> None:
 def _requeued(row: _Row, event: e.TaskRequeued) -> None:
     row.status, row.queued_at, row.storing = Status.QUEUED, event.at, False
     row.retries += event.counted
-    row.losses += not event.counted
-    row.card_ms += event.card_ms
+    # What it gave up for another task is none: preemptions have a budget of their own.
+    row.losses += not event.counted and event.loss is not LossCause.PREEMPTED
+    if event.lower_spec:
+        row.lower_spec = True
+    row.spend(event.card_ms, measured=event.card_measured)
     row.judge(failure=event.failure, loss=event.loss, message=event.message)
 
 
 def _succeeded(row: _Row, event: e.TaskSucceeded) -> None:
     row.status, row.ended_at, row.storing = Status.SUCCEEDED, event.at, False
     row.files, row.facts = encode(event.files).decode(), encode(event.facts).decode()
-    row.card_ms += event.card_ms
+    row.spend(event.card_ms, measured=True)
     row.charge_micros = event.charge_micros
     row.judge()
 
 
 def _failed(row: _Row, event: e.TaskFailed) -> None:
     row.status, row.ended_at, row.storing = Status.FAILED, event.at, False
-    row.card_ms += event.card_ms
+    row.spend(event.card_ms, measured=event.card_measured)
     row.charge_micros = 0
     row.judge(event.failure, event.last_failure, event.loss, event.message)
 
 
 def _canceled(row: _Row, event: e.TaskCanceled) -> None:
     row.status, row.ended_at, row.storing = Status.CANCELED, event.at, False
-    row.cause, row.reason = event.cause, event.reason or None
-    row.card_ms += event.card_ms
+    row.cause, row.reason = event.cause, storable(event.reason) or None
+    row.spend(event.card_ms, measured=event.card_measured)
     row.charge_micros = event.charge_micros
 
 
@@ -262,6 +379,7 @@ _FOLDS: Final[dict[type, Callable[[_Row, Any], None]]] = {
     e.TaskCreated: _created,
     e.TaskMaterialConfirmed: _confirmed,
     e.TaskQueued: _queued,
+    e.TaskMoved: _moved,
     e.TaskStarted: _started,
     e.TaskStoring: _storing,
     e.TaskRequeued: _requeued,

@@ -120,6 +120,24 @@ BAD_FIELDS = [
     Bad("a title that is a number", 422, "body_invalid", body=_submission(title=7)),
     Bad("a prompt where none is", 422, "body_invalid", body=_submission(prompt="a cat")),
     Bad("an estimate of its own", 422, "body_invalid", body=_submission(card_seconds=0.001)),
+    *(
+        Bad(
+            f"a deadline of {value}",
+            422,
+            "body_invalid",
+            body=b'{"scene":"rehearsal","deadline_seconds":' + value.encode() + b"}",
+        )
+        for value in ("0", "-1", "1.5", "60.0", '"60"', "true", "[]", "{}", "2592001", "1e3")
+    ),
+    *(
+        Bad(
+            f"a deadline of {value[:9]}",
+            400,
+            "body_unreadable",
+            body=b'{"scene":"rehearsal","deadline_seconds":' + value.encode() + b"}",
+        )
+        for value in ("NaN", "Infinity", "-Infinity", "1e999", "9" * 30, "01", "0x10")
+    ),
     Bad("a material id of another form", 422, "body_invalid", body=_submission(materials=["x"])),
     Bad(
         "a material id that climbs",
@@ -298,6 +316,54 @@ BAD_ROUTES = [
         path="/v1/operator/lanes/A/p9/pause",
         body=b'{"why":"a test"}',
         headers=_signed(scope="operate"),
+    ),
+    Bad(
+        "a breaker of no scene",
+        422,
+        "parameter_invalid",
+        path="/v1/operator/breakers/A/x/reset",
+        body=b'{"why":"a test"}',
+        headers=_signed(scope="operate"),
+    ),
+    *(
+        Bad(
+            f"NUL as the id of a letter: {path or 'list'}",
+            422,
+            "parameter_invalid",
+            "GET",
+            f"/v1/operator/dead-letters{path}?of=%00",
+            headers=_signed(scope="operate"),
+        )
+        for path in ("", "/show")
+    ),
+    *(
+        Bad(
+            f"NUL as the letter to {how}",
+            400,
+            "body_unreadable",
+            path=f"/v1/operator/dead-letters/{how}",
+            body=b'{"of":"\\u0000","why":"a test"}',
+            headers=_signed(scope="operate"),
+        )
+        for how in ("redrive", "discard")
+    ),
+    Bad("letters without the scope", 403, "scope_missing", "GET", "/v1/operator/dead-letters"),
+    Bad(
+        "a letter without the scope",
+        403,
+        "scope_missing",
+        "GET",
+        "/v1/operator/dead-letters/show?of=x",
+    ),
+    *(
+        Bad(
+            f"{path} without the scope",
+            403,
+            "scope_missing",
+            path=f"/v1/operator/{path}",
+            body=b'{"of":"x","why":"a test"}',
+        )
+        for path in ("dead-letters/redrive", "dead-letters/discard", "breakers/A/genai/reset")
     ),
 ]
 EVERYTHING = [*BAD_JSON, *BAD_FIELDS, *BAD_HEADERS, *BAD_ROUTES]

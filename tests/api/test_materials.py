@@ -56,10 +56,7 @@ def test_a_file_is_announced_sent_completed_and_then_known_at_once(ann: Caller) 
     assert made["status"] == "REGISTERED"
     assert _register(ann, _announcement(content))["material_id"] == material_id
     early = _complete(ann, material_id)
-    assert (early.status_code, early.json()["code"]) in {
-        (409, "object_missing"),
-        (404, "material_unknown"),  # the read model has not heard of it yet
-    }
+    assert (early.status_code, early.json()["code"]) == (409, "object_missing")
     assert _put(made["upload"], content).status_code == 200
     done = _complete(ann, material_id)
     assert done.status_code == 200, done.text

@@ -101,7 +101,9 @@ def test_a_paused_lane_takes_nothing_and_says_when_to_come_back(
     assert int(answer.headers["retry-after"]) > 0
     pools = caller.http.get("/v1/pools").json()["pools"]
     lanes = next(pool for pool in pools if pool["pool_id"] == "R")["lanes"]
-    assert [lane["lane"] for lane in lanes if lane["paused"]] == ["p0"]
+    assert [(lane["lane"], lane["paused_why"]) for lane in lanes if lane["paused"]] == [
+        ("p0", "a test")
+    ]
     other = system.caller(tier="pro")  # p1
     assert other.post(REHEARSAL).status_code == 202
     assert _ask(operator, f"{paused_lane}/resume", {"why": "a test"}).status_code == 200
@@ -111,7 +113,7 @@ def test_a_paused_lane_takes_nothing_and_says_when_to_come_back(
 
 
 def test_a_pool_or_lane_that_is_none_is_told(operator: Caller) -> None:
-    for path in ("lanes/Z/p0/pause", "lanes/B/p2/pause"):
+    for path in ("lanes/Z/p0/pause", "lanes/B/p2/pause", "breakers/Z/genai/reset"):
         answer = _ask(operator, path, {"why": "a test"})
         assert (answer.status_code, answer.json()["code"]) == (404, "pool_unknown")
 
@@ -125,9 +127,25 @@ def test_releasing_a_key_that_is_not_quarantined_changes_nothing(operator: Calle
 
 
 def test_without_the_scope_nothing_of_it_is_done(ann: Caller) -> None:
-    for path in ("policy", "top-up", "lanes/R/p0/pause", "keys/release"):
+    for path in (
+        "policy",
+        "top-up",
+        "lanes/R/p0/pause",
+        "lanes/R/p0/resume",
+        "breakers/R/rehearsal/reset",
+        "keys/release",
+    ):
         answer = _ask(ann, path, {"why": "a test"})
         assert answer.status_code in {403, 422}
     body = {"account_id": "t-a", "scene": "genai", "amount_micros": 1, "why": "a test"}
     answer = _ask(ann, "top-up", body)
     assert (answer.status_code, answer.json()["code"]) == (403, "scope_missing")
+
+
+def test_closing_a_breaker_that_is_closed_changes_nothing(operator: Caller) -> None:
+    key = uuid4().hex
+    for _ in range(2):
+        answer = _ask(operator, "breakers/R/rehearsal/reset", {"why": "a test"}, key)
+        assert (answer.status_code, answer.json()) == (200, {"status": "done"}), answer.text
+    pools = operator.http.get("/v1/pools").json()["pools"]
+    assert all(breaker["state"] == "closed" for pool in pools for breaker in pool["breakers"])

@@ -151,6 +151,31 @@ def test_deciders_that_stand_still_are_pending_first_and_then_refused_before_app
     assert ann.post(REHEARSAL).status_code == 202
 
 
+def test_a_refused_submission_that_is_asked_again_is_pending_until_it_is_decided_again(
+    system: System,
+) -> None:
+    caller = system.caller(tier="free")
+    for _ in range(5):
+        assert caller.post(REHEARSAL).status_code == 202
+    key = uuid4().hex
+    assert caller.post(REHEARSAL, key).json()["code"] == "day_exhausted"
+    task_id = caller.task_id(key)
+    end = time.monotonic() + PATIENCE_SECONDS
+    while caller.get(task_id, seq=0)["status"] != "refused":  # it waits a second itself
+        assert time.monotonic() < end
+    system.up.send("processor-1", signal.SIGSTOP)
+    asked = caller.post(REHEARSAL, key)
+    while asked.status_code == 429:  # its heart beats on for a moment
+        asked = caller.post(REHEARSAL, key)
+    assert (asked.status_code, asked.json()["status"]) == (202, "pending")
+    headers = {"Cutlog-Consistency": asked.json()["consistency_token"]}
+    shown = caller.http.get(f"/v1/tasks/{task_id}", headers=headers)
+    assert (shown.status_code, shown.json()["status"]) == (202, "pending")
+    system.up.send("processor-1", signal.SIGCONT)
+    while caller.get(task_id, seq=0)["status"] != "refused":
+        assert time.monotonic() < end
+
+
 def test_the_api_killed_in_the_middle_of_submissions_makes_each_task_once(
     ann: Caller, system: System
 ) -> None:

@@ -130,3 +130,13 @@ async def test_nothing_is_kept_of_what_was_answered(answers: Answers, clock: Clo
         answers.leave(claim)
         clock.now += 1
     assert answers.unanswered()[PLACE] == (0, 0.0)
+
+
+async def test_what_was_asked_is_under_way_until_it_is_answered(answers: Answers) -> None:
+    """Also after its request gave up: only its answer ends it."""
+    command = CommandId("a")
+    assert not answers.is_under_way(command)
+    _ask(answers, "a")
+    assert answers.is_under_way(command)
+    answers.answer(_reply("a"))
+    assert not answers.is_under_way(command)

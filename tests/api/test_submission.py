@@ -111,17 +111,20 @@ def test_a_refused_submission_is_told_by_its_task_and_may_be_asked_again(system:
 
 
 def test_the_rate_of_a_minute_is_refused_without_asking_the_decider(system: System) -> None:
-    caller = system.caller(tier="slow")
-    if time.time() % 60 > 40:
-        time.sleep(61 - time.time() % 60)  # the limit is of one minute
     keys = [_key() for _ in range(SLOW_PER_MINUTE)]
-    for key in keys:
-        assert caller.post(REHEARSAL, key).status_code == 202
-    before = _outcomes(system)
-    refused = [caller.post(REHEARSAL) for _ in range(20)]
+    while True:
+        minute = time.time() // 60
+        caller = system.caller(tier="slow")
+        accepted = [caller.post(REHEARSAL, key) for key in keys]
+        before = _outcomes(system)
+        refused = [caller.post(REHEARSAL) for _ in range(20)]
+        after = _outcomes(system)
+        if time.time() // 60 == minute:  # the limit is of one minute: again if another began
+            break
+    assert {answer.status_code for answer in accepted} == {202}
     assert {answer.json()["code"] for answer in refused} == {"rate_exceeded"}
     assert all(1 <= int(answer.headers["retry-after"]) <= 60 for answer in refused)
-    assert _outcomes(system) == before, "no command was appended for them"
+    assert after == before, "no command was appended for them"
     assert caller.post(REHEARSAL, keys[0]).status_code == 202, "asking again is not submitting"
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import datetime
 
 from projections import process
 from tests.projections.conftest import Ground
@@ -62,6 +63,8 @@ async def check_fold(ground: Ground) -> RawFold:
     assert {(row["task_id"], row["token"]): row["state"] for row in slots} == {
         key: row["state"] for key, row in raw.slots.items()
     }
+    await _check_pools(ground, raw)
+    await _check_attempts(ground, raw)
     materials = await ground.rows("SELECT * FROM materials")
     assert {row["material_id"]: (row["status"], row["seq"]) for row in materials} == {
         key: (row["status"], row["seq"]) for key, row in raw.materials.items()
@@ -75,11 +78,84 @@ async def check_fold(ground: Ground) -> RawFold:
     return raw
 
 
+async def _check_pools(ground: Ground, raw: RawFold) -> None:
+    """Queues, flow, breakers, cards."""
+    waiting = await ground.rows("SELECT * FROM pool_waiting")
+    assert {row["task_id"]: (row["lane"], row["move_lane"]) for row in waiting} == {
+        key: (row["lane"], row["move"]) for key, row in raw.waiting.items()
+    }
+    lanes = [row["lane"] for row in raw.waiting.values()]
+    queues = await ground.rows("SELECT * FROM pool_queues")
+    assert {row["lane"]: row["waiting"] for row in queues if row["waiting"]} == {
+        lane: lanes.count(lane) for lane in lanes
+    }
+    places = [(row["lane"], row["account"]) for row in raw.waiting.values()]
+    accounts = await ground.rows("SELECT * FROM pool_accounts")
+    assert {(row["lane"], row["account_id"]): row["waiting"] for row in accounts} == {
+        place: places.count(place) for place in places
+    }
+    slots = await ground.rows("SELECT * FROM pool_slots")
+    assert {
+        (row["task_id"], row["token"]): (row["lane"], row["proposed_at"], row["preempted_for"])
+        for row in slots
+    } == {key: (row["lane"], row["since"], row["for"]) for key, row in raw.slots.items()}
+    flow = await ground.rows("SELECT * FROM pool_flow")
+    counts = ("arrived", "started", "freed", "held_ms")
+    assert {(row["lane"], row["at"]): [row[name] for name in counts] for row in flow} == {
+        key: [row[name] for name in counts] for key, row in raw.flow.items()
+    }
+    use = await ground.rows("SELECT * FROM pool_use")
+    assert {row["at"]: (row["used_ms"], row["slots_ms"]) for row in use} == {
+        key: (row["used_ms"], row["slots_ms"]) for key, row in raw.use.items()
+    }
+    breakers = await ground.rows("SELECT * FROM pool_breakers")
+    assert {row["scene"]: (row["state"], row["counted"]) for row in breakers} == {
+        scene: (row["state"], row["counted"]) for scene, row in raw.breakers.items()
+    }
+    pools = await ground.rows("SELECT * FROM pools WHERE cards_wanted IS NOT NULL")
+    assert {row["pool_id"]: row["cards_wanted"] for row in pools} == raw.cards
+
+
+async def _check_attempts(ground: Ground, raw: RawFold) -> None:
+    """Attempts and what they burnt."""
+    attempts = await ground.rows("SELECT * FROM task_attempts")
+    assert {
+        (row["task_id"], row["token"]): (
+            row["lane"],
+            row["queued_at"],
+            row["started_at"],
+            row["outcome"],
+            row["card_ms"],
+            row["card_measured"],
+        )
+        for row in attempts
+    } == {
+        key: (
+            row["lane"],
+            datetime.fromisoformat(row["queued_at"]),
+            datetime.fromisoformat(row["started_at"]),
+            row["outcome"],
+            row.get("card_ms"),
+            row.get("card_measured"),
+        )
+        for key, row in raw.attempts.items()
+    }
+    waste = await ground.rows("SELECT * FROM pool_waste")
+    sums = ("attempts", "card_ms", "burnt_ms")
+    assert {(row["pool_id"], row["cause"]): [row[name] for name in sums] for row in waste} == {
+        key: [row[name] for name in sums] for key, row in raw.waste.items()
+    }
+
+
+_NAMES = (
+    "status", "seq", "token", "retries", "losses", "card_ms", "failure", "lane", "lower_spec",
+    "card_measured",
+)  # fmt: skip
+
+
 def _task(row: dict[str, object]) -> tuple[object, ...]:
-    names = ("status", "seq", "token", "retries", "losses", "card_ms", "charge_micros", "failure")
-    return tuple(row[name] for name in names)
+    return tuple(row[name] for name in (*_NAMES, "charge_micros"))
 
 
 def _wanted(row: dict[str, object]) -> tuple[object, ...]:
-    names = ("status", "seq", "token", "retries", "losses", "card_ms", "charge", "failure")
-    return tuple(row[name] for name in names)
+    return tuple(row[name] for name in (*_NAMES, "charge"))

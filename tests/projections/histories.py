@@ -33,7 +33,7 @@ from schema.policy import Price
 from schema.refusals import Refusal
 from schema.replies import CommandRefused, DeadLetter
 from schema.topics import Topic, pool_partition
-from schema.words import CancelCause, Lane, LossCause, Scene
+from schema.words import CancelCause, Lane, LossCause, MoveReason, ScaleReason, Scene
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PRICE = Price(base_micros=1_000, card_second_micros=10, card_seconds_max=60)
@@ -116,6 +116,8 @@ class History:
                     scene=Scene.REHEARSAL,
                 )
             )
+            if self.random.random() < 0.15:
+                yield from self._move(account, user, task, token)
             if self.random.random() < 0.1:
                 yield self._pool(e.TaskDequeued(**self._in_pool(), task_id=task, token=token))
                 yield self._task(self._canceled(task, user, token, 0))
@@ -125,11 +127,56 @@ class History:
             yield from self._attempt(task, user, token)
             fate = self.random.random()
             if fate < 0.2 and token < 3:
+                preempted = e.SlotPreempted(
+                    **self._in_pool(),
+                    task_id=task,
+                    token=token,
+                    runner_id=RunnerId("runner-1"),
+                    for_task_id=TaskId("t"),
+                )
+                yield self._pool(preempted)
                 yield self._task(self._requeued(task, user, token))
                 yield self._pool(self._slot(e.SlotLost, task, token, cause=LossCause.DRAINED))
                 continue
             yield from self._end(account, user, task, reservation, token, fate)
             return
+
+    def _move(self, account: AccountId, user: UserId, task: TaskId, token: int) -> Iterator[Placed]:
+        """Its pool asks it to wait in the lower lane, with less to make; it does."""
+        yield self._pool(
+            e.TaskMoveAsked(
+                **self._in_pool(),
+                task_id=task,
+                token=token,
+                to_pool_id=PoolId("A"),
+                to_lane=Lane.P2,
+                to_lower_spec=True,
+                reason=MoveReason.POOL_FULL,
+            )
+        )
+        yield self._task(
+            e.TaskMoved(
+                **self._of(task, user),
+                token=token,
+                pool_id=PoolId("A"),
+                lane=Lane.P2,
+                lower_spec=True,
+                reason=MoveReason.POOL_FULL,
+            )
+        )
+        yield self._pool(e.TaskDequeued(**self._in_pool(), task_id=task, token=token))
+        yield self._pool(
+            e.TaskEnqueued(
+                **self._in_pool(),
+                task_id=task,
+                token=token,
+                lane=Lane.P2,
+                account_id=account,
+                scene=Scene.REHEARSAL,
+                weight=2,
+                moved=True,
+            )
+        )
 
     def _end(
         self,
@@ -185,7 +232,7 @@ class History:
     # --- single events ---------------------------------------------------------------------------
 
     def start(self) -> list[Placed]:
-        """A runner registers, beats, and a lane is paused and resumed."""
+        """A runner registers, beats; a lane is paused and resumed; a breaker opens and closes."""
         runner: dict[str, Any] = {
             "runner_id": RunnerId("runner-1"),
             "incarnation_id": IncarnationId("runner-1.1"),
@@ -200,8 +247,25 @@ class History:
                 e.LeasesExtended(**self._in_pool(), runners=(beat,)),
                 e.LanePaused(**self._in_pool(), **why),
                 e.LaneResumed(**self._in_pool(), stood_ms=1_000, **why),
+                e.BreakerOpened(**self._in_pool(), scene=Scene.GENAI, failed=9, counted=300),
+                e.BreakerHalfOpened(**self._in_pool(), scene=Scene.GENAI),
+                e.BreakerClosed(**self._in_pool(), scene=Scene.GENAI, who="ops", why="mended"),
+                e.BreakerOpened(**self._in_pool(), scene=Scene.SMART, failed=3, counted=200),
+                self._scaled(3),
+                self._scaled(5),
             )
         ]
+
+    def _scaled(self, cards: int) -> e.PoolScaled:
+        return e.PoolScaled(
+            **self._in_pool(),
+            cards=cards,
+            cards_before=cards - 1,
+            reason=ScaleReason.DEMAND,
+            demand_card_seconds=400,
+            wait_p95_ms=31_000,
+            oldest_wait_ms=40_000,
+        )
 
     def _event(self) -> dict[str, Any]:
         return {"event_id": EventId(""), "seq": 0, "at": self.at}
@@ -267,7 +331,10 @@ class History:
             message="" if lost else "reset by peer",
             counted=not lost,
             delay_ms=100,
-            card_ms=self.random.randint(0, 500),
+            card_ms=self.random.randint(100, 500),
+            card_measured=not lost,
+            saved_ms=self.random.randint(0, 100),
+            lower_spec=self.random.random() < 0.2,
         )
 
     def _succeeded(self, task: TaskId, user: UserId, token: int) -> e.TaskSucceeded:

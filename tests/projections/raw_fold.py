@@ -1,6 +1,7 @@
 """What the tables must hold, folded from raw JSON by dictionaries. Imports nothing of ours."""
 
 from collections import defaultdict
+from datetime import datetime, timedelta
 from typing import Any
 
 Table = dict[Any, dict[str, Any]]
@@ -19,6 +20,16 @@ class RawFold:
         self.entries: Table = {}
         self.waiting: Table = {}
         self.slots: Table = {}
+        self.attempts: Table = {}
+        self.waste: Table = defaultdict(lambda: {"attempts": 0, "card_ms": 0, "burnt_ms": 0})
+        self.flow: Table = defaultdict(
+            lambda: {"arrived": 0, "started": 0, "freed": 0, "held_ms": 0}
+        )
+        self.use: Table = defaultdict(lambda: {"used_ms": 0, "slots_ms": 0})
+        self.breakers: Table = {}
+        self.cards: dict[str, int] = {}
+        self.ready_slots = 0
+        self._pool_at: datetime | None = None
         self.materials: Table = {}
         self.refusals: Table = {}
         self.letters: Table = {}
@@ -51,19 +62,41 @@ class RawFold:
             return
         row = self.tasks.setdefault(
             event["task_id"],
-            {"retries": 0, "losses": 0, "card_ms": 0, "token": 0, "charge": None, "failure": None},
+            {
+                "retries": 0,
+                "losses": 0,
+                "card_ms": 0,
+                "card_measured": True,
+                "lower_spec": False,
+                "token": 0,
+                "charge": None,
+                "failure": None,
+            },
         )
         row["seq"], row["updated_at"] = event["seq"], event["at"]
         if kind == "created":
             row.update(status="CREATED", tenant=event["origin"].get("tenant_id", ""))
             row["parameters"] = event["origin"]["parameters"]
+            row["lane"] = event["lane"]
         elif kind == "queued":
-            row["status"] = "QUEUED"
+            row.update(status="QUEUED", lane=event["lane"], queued=event["at"])
+        elif kind == "moved":
+            row["lane"] = event["lane"]
+            row["lower_spec"] |= event.get("lower_spec", False)
         elif kind == "started":
             row.update(status="RUNNING", token=event["token"])
+            self.attempts[event["task_id"], event["token"]] = {
+                "lane": row["lane"],
+                "queued_at": row["queued"],
+                "started_at": event["at"],
+                "pool": event["pool_id"],
+                "outcome": None,
+            }
         elif kind == "requeued":
-            row["status"] = "QUEUED"
-            row["retries" if event["counted"] else "losses"] += 1
+            row.update(status="QUEUED", queued=event["at"])
+            row["lower_spec"] |= event.get("lower_spec", False)
+            row["retries"] += event["counted"]
+            row["losses"] += not event["counted"] and event.get("loss") != "preempted"
             row["failure"] = event.get("failure")
             row["card_ms"] += event.get("card_ms", 0)
         elif kind in ("succeeded", "failed", "canceled", "expired"):
@@ -72,6 +105,25 @@ class RawFold:
             row["charge"] = event.get("charge_micros", 0)
             if kind in ("succeeded", "failed"):
                 row["failure"] = event.get("failure")
+        if kind in ("requeued", "succeeded", "failed", "canceled"):
+            self._over(kind, row, event)
+
+    def _over(self, kind: str, row: dict[str, Any], event: dict[str, Any]) -> None:
+        row["card_measured"] &= event.get("card_measured", True)
+        attempt = self.attempts.get((event["task_id"], event["token"]))
+        if attempt is None or attempt["outcome"] is not None:
+            return
+        outcome = {"requeued": "lost" if event.get("loss") else "failed"}.get(kind, kind)
+        attempt["outcome"] = outcome
+        attempt["card_ms"] = card_ms = event.get("card_ms", 0)
+        attempt["card_measured"] = event.get("card_measured", True)
+        if kind == "succeeded":
+            return
+        cause = event.get("loss") or event.get("last_failure") or event.get("failure") or kind
+        waste = self.waste[attempt["pool"], cause]
+        waste["attempts"] += 1
+        waste["card_ms"] += card_ms
+        waste["burnt_ms"] += card_ms - event.get("saved_ms", 0)
 
     def _quota(self, event: dict[str, Any]) -> None:
         kind = event["type"].split(".")[1]
@@ -101,21 +153,62 @@ class RawFold:
 
     def _pool(self, event: dict[str, Any]) -> None:
         kind, task, token = event["type"].split(".")[1], event.get("task_id"), event.get("token")
-        stages = {"granted": "granted", "accepted": "accepted"}
+        at = datetime.fromisoformat(event["at"])
+        self._time_passes(at)
         if kind == "enqueued":
-            self.waiting[task] = {"token": token}
+            self.waiting[task] = {
+                "token": token,
+                "lane": event["lane"],
+                "account": event["account_id"],
+                "move": None,
+            }
+            self._flow(event["lane"], at)["arrived"] += 1
         elif kind == "dequeued":
             del self.waiting[task]
+        elif kind == "move_asked":
+            self.waiting[task]["move"] = event["to_lane"]
         elif kind == "proposed":
-            del self.waiting[task]
-            self.slots[task, token] = {"state": "proposed"}
-        elif kind in stages:
-            self.slots[task, token] = {"state": stages[kind]}
+            lane = self.waiting.pop(task)["lane"]
+            self.slots[task, token] = {"state": "proposed", "lane": lane, "since": at, "for": None}
+            self._flow(lane, at)["started"] += 1
+        elif kind == "preempted":
+            self.slots[task, token]["for"] = event["for_task_id"]
+        elif kind in ("granted", "accepted"):
+            self.slots[task, token]["state"] = kind
         elif kind in ("freed", "over", "lost"):
-            before = self.slots[task, token]["state"]
-            if kind == "freed" and before not in ("over", "lost"):
-                self.slots[task, token] = {"state": "storing"}
-            elif kind == "freed" or before == "storing":
-                del self.slots[task, token]
-            else:
-                self.slots[task, token] = {"state": kind}
+            self._end_slot(kind, (task, token), at)
+        elif kind == "runner_registered":
+            self.ready_slots = event["slots"]
+        elif kind == "breaker_opened":
+            self.breakers[event["scene"]] = {"state": "open", "counted": event["counted"]}
+        elif kind in ("breaker_half_opened", "breaker_closed"):
+            state = kind.removeprefix("breaker_").replace("half_opened", "half_open")
+            self.breakers[event["scene"]] = {"state": state, "counted": 0}
+        elif kind == "scaled":
+            self.cards[event["pool_id"]] = event["cards"]
+
+    def _end_slot(self, kind: str, attempt: tuple[Any, Any], at: datetime) -> None:
+        slot = self.slots[attempt]
+        before = slot["state"]
+        if kind == "freed" and before not in ("over", "lost"):
+            slot["state"] = "storing"
+        elif kind == "freed" or before == "storing":
+            del self.slots[attempt]
+        else:
+            slot["state"] = kind
+        if kind == "freed":
+            flow = self._flow(slot["lane"], at)
+            flow["freed"] += 1
+            flow["held_ms"] += (at - slot["since"]) // timedelta(milliseconds=1)
+
+    def _flow(self, lane: str, at: datetime) -> dict[str, Any]:
+        return self.flow[lane, at.replace(second=at.second // 10 * 10, microsecond=0)]
+
+    def _time_passes(self, at: datetime) -> None:
+        """The only pool: one runner, silent for less than a minute."""
+        lasted = (at - (self._pool_at or at)) // timedelta(milliseconds=1)
+        used = sum(slot["state"] != "storing" for slot in self.slots.values())
+        use = self.use[at.replace(second=at.second // 10 * 10, microsecond=0)]
+        use["used_ms"] += used * lasted
+        use["slots_ms"] += self.ready_slots * lasted
+        self._pool_at = at

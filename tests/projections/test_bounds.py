@@ -8,7 +8,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from projections import cleaning, migrations
+from projections import cleaning, migrations, positions
 from projections.projector import connect
 from schema.codec import encode
 from schema.ids import TaskId, UserId
@@ -120,8 +120,55 @@ async def test_what_is_too_old_by_the_time_of_the_log_is_deleted(ground: Ground)
             hours,
             at,
         )
-    assert await cleaning.clean(db) == {"refusals": 3, "task_events": 1}
+        await db.execute(
+            "INSERT INTO task_attempts VALUES ($1, 1, 'A', 'p1', 's', 'r', $2, $2)", str(hours), at
+        )
+        await db.execute("INSERT INTO pool_flow VALUES ($1, 'A', 'p1', 1, 1, 1, 1)", at)
+        await db.execute("INSERT INTO pool_use VALUES ($1, 'A', 1, 1)", at)
+    assert await cleaning.clean(db) == {
+        "refusals": 3,
+        "task_events": 1,
+        "task_attempts": 1,
+        "pool_flow": 4,
+        "pool_use": 4,
+    }
     left = await db.fetch("SELECT command_id FROM refusals ORDER BY at")
     assert [row[0] for row in left] == ["23", "1"]
-    assert await cleaning.clean(db) == {"refusals": 0, "task_events": 0}
+    assert not any((await cleaning.clean(db)).values())
+    await db.close()
+
+
+async def test_a_failure_that_nobody_archives_is_kept_as_long_as_the_log_keeps_it(
+    ground: Ground,
+) -> None:
+    """Without an object store there is no archive, and the table must not grow for ever."""
+    db = await connect(ground.dsn)
+    await migrations.migrate(db)
+    await db.execute("INSERT INTO projection_positions VALUES ('task-events', 0, 9, $1)", NOON)
+    for days in (6, 8, 89, 91):
+        await db.execute(
+            "INSERT INTO task_events VALUES ($1, 1, 'u', 0, $2, 'task.failed.v1', $3, '{}')",
+            str(days),
+            days,
+            NOON - timedelta(days=days),
+        )
+    assert (await cleaning.clean(db))["task_events"] == 1
+    left = await db.fetch("SELECT task_id FROM task_events ORDER BY at")
+    assert [row[0] for row in left] == ["89", "8", "6"]
+    await db.execute("INSERT INTO archive_positions VALUES ('failures', 0, 89)")
+    assert (await cleaning.clean(db))["task_events"] == 1
+    await db.close()
+
+
+async def test_nothing_is_deleted_while_the_log_is_still_being_folded(ground: Ground) -> None:
+    """One partition is read before the other: what is old by its time is needed by the other."""
+    db = await connect(ground.dsn)
+    await migrations.migrate(db)
+    assert not await cleaning.is_due(db)
+    await db.execute("INSERT INTO projection_log (cluster_id, epoch) VALUES ('c', 'e')")
+    assert not await cleaning.is_due(db)
+    await db.execute("UPDATE projection_log SET caught_up_at = now() - interval '1 minute'")
+    assert not await cleaning.is_due(db)
+    await positions.caught_up(db, {})
+    assert await cleaning.is_due(db)
     await db.close()
