@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cutlog.stack import ports
 from cutlog.stack.part import HOST
 from cutlog.stack.stack import LocalStack
+from schema.policy import read_policy
 
 ROOT: Final = Path(__file__).parents[1]
 DEFAULT_DIRECTORY: Final = Path(".cutlog")
@@ -43,6 +44,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     processors: int = 1
     runners: tuple[RunnerPlan, ...] = (RunnerPlan("A", 1), RunnerPlan("R", 64))
+    scaled: tuple[str, ...] = ()
+    """Pools that get and lose runners as they ask to, instead of fixed ones."""
     policy: Path = LOCAL_POLICY
     partitions: int = 2
     environ: dict[str, str] = {}
@@ -70,6 +73,7 @@ class _Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     processors: int
     runners: tuple[RunnerPlan, ...]
+    scaled: tuple[str, ...] = ()
 
 
 class _Secrets(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +103,7 @@ class Installation:
         if not path.exists():
             return Plan()
         kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
-        return Plan(processors=kept.processors, runners=kept.runners)
+        return Plan(processors=kept.processors, runners=kept.runners, scaled=kept.scaled)
 
     @property
     def logs(self) -> Path:
@@ -109,7 +113,8 @@ class Installation:
         """Make what a first start needs: folders, secrets, keys. Later calls change nothing."""
         for name in ("logs", "keys", "work"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
-        kept = _Kept(processors=self.plan.processors, runners=self.plan.runners)
+        plan = self.plan
+        kept = _Kept(processors=plan.processors, runners=plan.runners, scaled=plan.scaled)
         (self.directory / "plan.json").write_bytes(msgspec.json.encode(kept))
         path = self.directory / "secrets.json"
         if not path.exists():
@@ -180,6 +185,15 @@ class Installation:
                     found.append(Service(name, "projections", own, port))
                 case "api":
                     found.append(Service(name, "api", {"CUTLOG_API_PORT": str(port)}, port))
+                case "scaling":
+                    own = {
+                        "CUTLOG_SCALING_EXECUTOR": "local",
+                        "CUTLOG_SCALING_POOLS": ",".join(self.plan.scaled),
+                        "CUTLOG_SCALING_DIRECTORY": str(work / name),
+                        "CUTLOG_SCALING_POLICY_FILE": str(self.plan.policy.resolve()),
+                        "CUTLOG_SCALING_METRICS_PORT": str(port),
+                    }
+                    found.append(Service(name, "gpu_runners.scaling", own, port))
                 case _:
                     runner = self.plan.runners[int(number) - 1]
                     own = {
@@ -233,7 +247,24 @@ class Installation:
             "projector",
             "api",
             *(f"runner-{n}" for n in range(1, len(self.plan.runners) + 1)),
+            *(["scaling"] if self.plan.scaled else []),
         ]
+
+
+def plan_runners(
+    fixed: tuple[RunnerPlan, ...] | None, policy: Path
+) -> tuple[tuple[RunnerPlan, ...], tuple[str, ...]]:
+    """The fixed runners, and the pools that scale: those whose policy says so and nobody fixed.
+
+    Raises PolicyError where the document is no policy.
+    """
+    pools = read_policy(policy.read_bytes()).pools
+    named = {runner.pool_id for runner in fixed or ()}
+    scaled = tuple(
+        sorted(name for name, pool in pools.items() if pool.scaling and name not in named)
+    )
+    runners = Plan().runners if fixed is None else fixed
+    return tuple(runner for runner in runners if runner.pool_id not in scaled), scaled
 
 
 def _write_private(path: Path, content: bytes) -> None:

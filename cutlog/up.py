@@ -184,14 +184,16 @@ class Up:
 
     def stop(self, *, stack: bool = True) -> None:
         """End the processes in good order, then the parts (unless `stack` is False)."""
-        for kind in ("api", "runner", "projector", "processor"):
-            some = [k for name, k in self._keepers.items() if name.startswith(kind)]
+        for kinds in (("api",), ("runner", "scaling"), ("projector",), ("processor",)):
+            some = [k for name, k in self._keepers.items() if name.startswith(kinds)]
             for keeper in some:
                 keeper.ask_to_stop()
             with ThreadPoolExecutor(max(1, len(some))) as pool:
                 for stopping in [pool.submit(k.await_stop, _STOP_SECONDS) for k in some]:
                     stopping.result()
         self._keepers.clear()
+        if self.installation.plan.scaled:
+            end_leftovers(self.installation)  # runners whose executor had no time for them
         if self._watcher is not None:
             self._watcher.communicate(b"ended", timeout=_STOP_SECONDS)
             self._watcher = None

@@ -26,7 +26,7 @@ _RETRY_SECONDS = 0.5
 
 
 async def run(settings: Settings) -> None:
-    """Compose the process by hand and run it until SIGTERM."""
+    """Compose the process by hand and run it until SIGTERM or a spot notice."""
     kafka: Kafka = need(settings, "kafka")
     objects: Objects = need(settings, "objects")
     scratch = Path(settings.runner.work_directory)
@@ -45,9 +45,14 @@ async def run(settings: Settings) -> None:
             stopping.set()
             runner.stop()
 
+        def take_away() -> None:
+            stopping.set()
+            runner.take_away()
+
         loop = asyncio.get_running_loop()
         for name in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(name, stop)
+        loop.add_signal_handler(signal.SIGUSR1, take_away)
         health = HealthServer(
             registry,
             ready=lambda: None if runner.ready else "not known to its pool",

@@ -2,17 +2,19 @@
 
 Whatever happens, the slot is freed last, when the process group of the work is gone or clean
 again; and its end is told before that, so a runner that dies in between leaves a lease that ends.
+An attempt that must give its slot up early saves how far it came, where its pipeline can.
 """
 
 import asyncio
+import logging
 import shutil
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from gpu_runners.pipelines.pipeline import PipelineError, Product, Progress, Work
+from gpu_runners.pipelines.pipeline import PipelineError, Product, Progress, Saved, Work
 from gpu_runners.reports import Reports
 from gpu_runners.slots import WorkerProcess
 from schema.commands import (
@@ -28,11 +30,14 @@ from schema.commands import (
 )
 from schema.failures import FailureClass
 from schema.ids import CommandId, IncarnationId, PoolId, RunnerId
-from schema.objects import material_key, result_key
+from schema.objects import checkpoint_key, material_key, result_key
 from schema.progress import ProgressReported
 from schema.replies import DispatchAttempt
 from schema.wires.log import MessageTooLongError
+from schema.wires.telemetry import facts
 from schema.words import LossCause
+
+log = logging.getLogger(__name__)
 
 MESSAGE_CHARACTERS_MAX = 2_000
 _MILLISECONDS = 1_000
@@ -84,6 +89,18 @@ Hint = Callable[[ProgressReported], None]
 """Sends progress, if it can; loses it otherwise."""
 
 
+class End(NamedTuple):
+    """How an attempt ended, for the figures of its runner."""
+
+    word: str
+    """finished, failed, given_back or stopped."""
+    cause: str = ""
+    """The class of a failure, the cause of a loss, or why it was stopped."""
+    card_ms: int = 0
+    wasted_ms: int = 0
+    """Of `card_ms`, what nobody has anything of."""
+
+
 class Attempt:
     """One dispatch at work. `stop` and `give_back` end it early; `done` is its asyncio task."""
 
@@ -109,27 +126,51 @@ class Attempt:
         self._storing_seconds = storing_seconds
         self._reports = Reports(dispatch.percent)
         self._milestones: asyncio.Queue[int | None] = asyncio.Queue()
+        self.end = End("stopped")
         self._yield_cause: LossCause | None = None
-        self._began = time.monotonic()
+        self._save = asyncio.Event()
+        self._last_call: asyncio.TimerHandle | None = None
+        self._began: float | None = None
+        self._worked_ms: int | None = None
+        self._working = False
+        self._saved_ms = 0
         self._stopped = False
+        self._interrupted = False
         self._over = False
         self.done: asyncio.Task[None] = asyncio.create_task(self._run())
 
-    def stop(self) -> None:
+    @property
+    def unsaved_ms(self) -> int:
+        """The work that would be lost if it had to give its slot up now."""
+        return max(0, self._elapsed_ms() - (self._saved_ms if self._working else 0))
+
+    def stop(self, why: str = "told to") -> None:
         """End it and say nothing: the task knows, or the token is not ours any more."""
         if not self._stopped:
             self._stopped = True
+            self._yield_cause = None
+            self.end = End("stopped", why)
             # Not before its first step: a task that never began tells nothing, not even its slot.
             asyncio.get_running_loop().call_soon(self._interrupt)
 
-    def give_back(self, cause: LossCause) -> None:
-        """End it and tell the task that it may be queued again."""
-        if not self._stopped:
-            self._yield_cause = cause
-            self.stop()
+    def give_back(self, cause: LossCause, seconds: float = 0.0) -> None:
+        """End it within so long, saved if it can be, and tell the task that it may queue again.
+
+        What is being stored already may use the time to be stored.
+        """
+        if self._stopped or self._yield_cause is not None:
+            return
+        self._yield_cause = cause
+        loop = asyncio.get_running_loop()
+        if seconds <= 0 or self._began is None:
+            loop.call_soon(self._interrupt)
+            return
+        self._last_call = loop.call_later(seconds, self._interrupt)
+        self._save.set()
 
     def _interrupt(self) -> None:
-        if not self._over:
+        if not self._over and not self._interrupted:
+            self._interrupted = True  # once: a second one would break off the end of the group
             self.done.cancel()
 
     async def _run(self) -> None:
@@ -137,19 +178,40 @@ class Attempt:
             await self._work()
             self._over = True  # told; what is left, nobody may interrupt
         except asyncio.CancelledError:
+            self._over = True
+            self._count_stop()
             if self._yield_cause is not None:
-                await self._tell(
-                    AttemptYielded(
-                        command_id=self._command_id("yield"),
-                        task_id=self.dispatch.task_id,
-                        token=self.dispatch.token,
-                        cause=self._yield_cause,
-                        card_ms=self._elapsed_ms(),
-                    )
-                )
+                await self._tell_yielded(self._yield_cause, self._elapsed_ms())
         finally:
+            if self._last_call is not None:
+                self._last_call.cancel()
             await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
         await self._tell(free_slot(self.dispatch, self._place))
+
+    def break_off(self, why: str) -> None:
+        """It ended without a word: nobody would have heard it, or a defect was in the way."""
+        self.end = End("stopped", why)
+        self._count_stop()
+
+    def _count_stop(self) -> None:
+        card_ms = self._elapsed_ms()
+        self.end = self.end._replace(card_ms=card_ms, wasted_ms=card_ms)
+
+    async def _tell_yielded(
+        self, cause: LossCause, card_ms: int, checkpoint: str = "", saved_ms: int = 0
+    ) -> None:
+        self.end = End("given_back", cause.value, card_ms, card_ms - saved_ms)
+        await self._tell(
+            AttemptYielded(
+                command_id=self._command_id("yield"),
+                task_id=self.dispatch.task_id,
+                token=self.dispatch.token,
+                cause=cause,
+                checkpoint=checkpoint,
+                card_ms=card_ms,
+                saved_ms=saved_ms,
+            )
+        )
 
     async def _work(self) -> None:
         dispatch = self.dispatch
@@ -165,12 +227,13 @@ class Attempt:
         )
         telling = asyncio.create_task(self._tell_milestones())
         try:
-            product = await self._make()
+            made = await self._make()
             self._milestones.put_nowait(None)
             await telling
-            card_ms = round(product.card_seconds * _MILLISECONDS)
-            files = await self._keep(product, card_ms) if product.files else ()
-            await self._tell(finish(dispatch, product, files))
+            if isinstance(made, Saved):
+                await self._hand_over(made)
+            else:
+                await self._keep_and_finish(made)
         except PipelineError as error:
             await self._failed(error)
         except StoreError as error:
@@ -186,9 +249,35 @@ class Attempt:
             await asyncio.gather(telling, return_exceptions=True)
 
     async def _failed(self, error: PipelineError) -> None:
-        await self._tell(fail(self.dispatch, error, self._elapsed_ms()))
+        card_ms = self._elapsed_ms()
+        self.end = End("failed", error.error_class.value, card_ms, card_ms)
+        await self._tell(fail(self.dispatch, error, card_ms))
 
-    async def _make(self) -> Product:
+    async def _keep_and_finish(self, product: Product) -> None:
+        card_ms = round(product.card_seconds * _MILLISECONDS)
+        files = await self._keep(product, card_ms) if product.files else ()
+        await self._tell(finish(self.dispatch, product, files))
+        self.end = End("finished", "", card_ms)
+
+    async def _hand_over(self, saved: Saved) -> None:
+        """Store what was saved, then give the task back. Unstored, it is worth nothing."""
+        cause = self._yield_cause
+        if cause is None:  # told to stop meanwhile: that comes next
+            await asyncio.get_running_loop().create_future()
+            return
+        key, saved_ms, card_ms = "", 0, self._elapsed_ms()
+        if saved.path is not None:
+            key = checkpoint_key(self.dispatch.task_id, self.dispatch.token)
+            try:
+                await self._keep_one(key, saved.path, "application/octet-stream")
+                saved_ms = min(card_ms, round(saved.saved_seconds * _MILLISECONDS))
+            except (StoreError, OSError) as error:
+                log.warning("a checkpoint was not stored", extra=facts(key=key, error=str(error)))
+                key = ""
+        self._over = True
+        await self._tell_yielded(cause, card_ms, key, saved_ms)
+
+    async def _make(self) -> Product | Saved:
         dispatch = self.dispatch
         inputs_directory = self._directory / "inputs"
         work_directory = self._directory / "work"
@@ -205,11 +294,31 @@ class Attempt:
             parameters=dispatch.parameters,
             inputs=inputs,
             directory=work_directory,
+            checkpoint=await self._fetch_checkpoint(),
+            lower_spec=dispatch.lower_spec,
         )
         self._began = time.monotonic()
-        return await self._worker.run(
-            work, self._progressed, run_seconds_max=dispatch.run_limit_seconds
-        )
+        self._working = True
+        try:
+            return await self._worker.run_or_save(
+                work, self._progressed, self._save, run_seconds_max=dispatch.run_limit_seconds
+            )
+        finally:
+            self._worked_ms = self._elapsed_ms()
+            self._working = False
+
+    async def _fetch_checkpoint(self) -> Path | None:
+        """What an earlier attempt saved. One that is not there any more is a start from nothing."""
+        key = self.dispatch.checkpoint
+        if not key:
+            return None
+        path = self._directory / "checkpoint"
+        try:
+            await self._store.fetch(key, path)
+        except MissingObjectError:
+            log.warning("a checkpoint is not in the store", extra=facts(key=key))
+            return None
+        return path
 
     async def _keep(self, product: Product, card_ms: int) -> tuple[ResultFile, ...]:
         """Store what was made; made but not stored is not made."""
@@ -251,6 +360,7 @@ class Attempt:
                 pause = min(pause * 2, 15.0)
 
     def _progressed(self, progress: Progress) -> None:
+        self._saved_ms = round(progress.saved_seconds * _MILLISECONDS)
         milestone = self._reports.milestones(progress.percent)
         if milestone is not None:
             self._milestones.put_nowait(milestone)
@@ -280,7 +390,11 @@ class Attempt:
             )
 
     def _elapsed_ms(self) -> int:
-        return round((time.monotonic() - self._began) * _MILLISECONDS)
+        """Card time so far; none before the work began."""
+        if self._worked_ms is not None:
+            return self._worked_ms
+        began = self._began
+        return 0 if began is None else round((time.monotonic() - began) * _MILLISECONDS)
 
     def _command_id(self, kind: str) -> CommandId:
         return attempt_command_id(kind, self.dispatch)

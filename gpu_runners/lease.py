@@ -1,16 +1,22 @@
 """When a runner must stop by itself: its lease, counted from the sending of the answered beat.
 
-The runner's monotonic clock measures only durations; which beat was answered comes from the log.
+The runner's own clock measures only durations; which beat was answered comes from the log.
 Counting from the sending, the runner stops no later than the pool gives its attempts away.
 """
 
+import time
 from collections import OrderedDict
 
 _BEATS_REMEMBERED = 64
 
 
+def clock() -> float:
+    """Seconds of a clock that never steps, and goes on while the machine sleeps or is moved."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Lease:
-    """The lease of one incarnation. Times are seconds of the caller's monotonic clock."""
+    """The lease of one incarnation. Times are seconds of `clock`, or of a clock of the caller's."""
 
     def __init__(self) -> None:
         self._sent: OrderedDict[int, float] = OrderedDict()

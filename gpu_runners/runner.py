@@ -3,6 +3,9 @@
 Each start, and each new beginning after a lost lease, is an *incarnation*: read the inbox from its
 end, register, beat, work. A beat that is answered renews the lease and names the attempts that stay
 held; everything else is stopped. A runner that is not answered in time stops all by itself.
+
+SIGTERM drains: nothing new, a grace for what is nearly done, the rest saved and given back. A spot
+notice (the card is being taken away) does the same without the grace.
 """
 
 import asyncio
@@ -11,12 +14,13 @@ import itertools
 import logging
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
-from gpu_runners.attempts import Attempt, Store, fail, finish, free_slot
-from gpu_runners.lease import Lease
+from gpu_runners.attempts import Attempt, End, Store, fail, finish, free_slot
+from gpu_runners.lease import Lease, clock
 from gpu_runners.metrics import Metrics
 from gpu_runners.pipelines import rehearsal
 from gpu_runners.pipelines.pipeline import PipelineError, Work
@@ -66,8 +70,14 @@ _FIRST_ANSWER_SECONDS = 10.0
 """How long a registration may stay unanswered before it is made anew."""
 _BEAT_SECONDS = 1.0
 """Until the first answer says how often this pool wants to be told."""
+_LOOK_SECONDS = 1.0
+"""How often it looks where nobody tells: at its lease after a sleep, at the notice file."""
 _FAREWELL_SECONDS = 5.0
 _FAREWELL_BEAT_SECONDS = 0.25
+_YIELD_SHARE = 0.9
+"""Of the time that a pool gives for a yield: then its runner tells of the end, and not the pool."""
+_SPOT_SHARE = 0.75
+"""Of the notice, what saving may take: the rest is for telling and for the pool's answer."""
 
 
 class LeaseGoneError(Exception):
@@ -101,7 +111,9 @@ class Incarnation:
         self._told: dict[int, tuple[HeldAttempt, ...]] = {}
         self._inline: set[asyncio.Task[None]] = set()
         self._renewed = asyncio.Event()
-        self._draining = False
+        self._draining: LossCause | None = None
+        """Why nothing new is taken: the cause of what is given back."""
+        self._why = "lease_lost"
 
     @property
     def busy(self) -> int:
@@ -113,12 +125,14 @@ class Incarnation:
     async def tell(self, command: Command) -> None:
         """Append a command, for as long as the lease holds; raises LeaseGoneError after that."""
         while True:
-            if self.over.is_set():
+            held = self.lease.holds(clock())
+            # Also a runner that slept, or was stopped, and wakes up with an end to tell.
+            if self.over.is_set() or (self.lease.until is not None and not held):
                 raise LeaseGoneError
             try:
                 await self._append(command)
             except LogUnavailableError:
-                if not self.lease.holds(time.monotonic()):
+                if not held:
                     raise LeaseGoneError from None
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
@@ -131,7 +145,7 @@ class Incarnation:
 
     async def register(self) -> None:
         """Ask to be known; the answer is beat 0."""
-        self.lease.next_beat(time.monotonic())
+        self.lease.next_beat(clock())
         await self._append(
             RegisterRunner(
                 command_id=CommandId(f"register-{self.who.incarnation_id}"),
@@ -139,6 +153,7 @@ class Incarnation:
                 runner_id=self.who.runner_id,
                 incarnation_id=self.who.incarnation_id,
                 slots=self._settings.slots,
+                spot=self._settings.spot,
             )
         )
 
@@ -149,11 +164,12 @@ class Incarnation:
             await self._beat_once()
 
     async def _beat_once(self) -> None:
+        attempts = tuple(self._attempts.values())
         held = tuple(
             HeldAttempt(task_id=attempt.dispatch.task_id, token=attempt.dispatch.token)
-            for attempt in self._attempts.values()
+            for attempt in attempts
         )
-        number = self.lease.next_beat(time.monotonic())
+        number = self.lease.next_beat(clock())
         self._told[number] = held
         self._told.pop(number - 64, None)
         try:
@@ -165,6 +181,7 @@ class Incarnation:
                     incarnation_id=self.who.incarnation_id,
                     beat=number,
                     held=held,
+                    unsaved_ms=tuple(attempt.unsaved_ms for attempt in attempts),
                 )
             )
         except LogUnavailableError as error:
@@ -176,15 +193,20 @@ class Incarnation:
             until = self.lease.until
             if until is None:
                 until = self._beginning + _FIRST_ANSWER_SECONDS
-            rest = until - time.monotonic()
+            rest = until - clock()
+            if rest <= 0 and self.lease.until is None:
+                log.warning("not answered", extra=facts(**self._facts()))
+                self._end("not_answered")
+                return
             if rest <= 0:
                 self._runner.metrics.lost_leases.inc()
-                log.warning("the lease is lost", extra=facts(**self._facts()))
-                self.over.set()
+                stopped = len(self._attempts)
+                log.warning("the lease is lost", extra=facts(**self._facts(), stopped=stopped))
+                self._end("lease_lost")
                 return
             self._renewed.clear()
             try:
-                async with asyncio.timeout(rest):
+                async with asyncio.timeout(min(rest, _LOOK_SECONDS)):
                     await self._renewed.wait()
             except TimeoutError:
                 continue
@@ -207,14 +229,15 @@ class Incarnation:
                 case YieldAttempt():
                     attempt = self._attempts.get((message.task_id, message.token))
                     if attempt is not None:
-                        attempt.give_back(LossCause.PREEMPTED)
+                        seconds = message.seconds * _YIELD_SHARE
+                        attempt.give_back(_loss_cause(message.reason), seconds)
                 case BeatAnswered():
                     self._answered(message)
                 case RunnerDismissed():
                     if not self._draining:
                         reason = message.reason
                         log.warning("dismissed", extra=facts(**self._facts(), reason=reason))
-                    self.over.set()
+                    self._end("dismissed")
         if at_once:
             self._keep(asyncio.create_task(self._do_at_once(at_once)))
 
@@ -269,20 +292,29 @@ class Incarnation:
         )
         self._attempts[place] = attempt
         self._runner.metrics.attempts.inc()
+        attempt.done.add_done_callback(partial(self._ended, place, attempt, worker))
 
-        def ended(done: asyncio.Task[None]) -> None:
-            self._attempts.pop(place, None)
-            self._runner.return_worker(worker)
-            error = None if done.cancelled() else done.exception()
-            if error is not None and not isinstance(error, LeaseGoneError):
-                log.error("an attempt broke", extra=facts(**self._facts()), exc_info=error)
-                self.over.set()
-
-        attempt.done.add_done_callback(ended)
+    def _ended(
+        self,
+        place: tuple[str, int],
+        attempt: Attempt,
+        worker: WorkerProcess,
+        done: asyncio.Task[None],
+    ) -> None:
+        self._attempts.pop(place, None)
+        self._runner.return_worker(worker)
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, LeaseGoneError):
+            attempt.break_off(self._why)
+        elif error is not None:
+            log.error("an attempt broke", extra=facts(**self._facts()), exc_info=error)
+            attempt.break_off("defect")
+            self._end("defect")
+        self._runner.metrics.ended(attempt.end)
 
     async def _hand_back(self, message: DispatchAttempt) -> None:
         """It can't be taken: the task is queued again, the slot is as free as it was."""
-        cause = LossCause.DRAINED if self._draining else LossCause.NOT_ACCEPTED
+        cause = self._draining or LossCause.NOT_ACCEPTED
         await self.tell(
             AttemptYielded(
                 command_id=CommandId(f"yield-{message.task_id}-{message.token}"),
@@ -295,34 +327,63 @@ class Incarnation:
 
     async def _do_at_once(self, dispatches: Sequence[DispatchAttempt]) -> None:
         """Work that takes no time and stores nothing: its end is its acceptance."""
-        self._runner.metrics.attempts.inc(len(dispatches))
+        metrics = self._runner.metrics
+        metrics.attempts.inc(len(dispatches))
         ends: list[Command] = []
         for dispatch in dispatches:
             try:
                 ends.append(finish(dispatch, rehearsal.run_inline(_work(dispatch)), ()))
+                metrics.ended(End("finished"))
             except PipelineError as error:
                 ends.append(fail(dispatch, error, 0))
+                metrics.ended(End("failed", error.error_class.value))
         await asyncio.gather(*(self.tell(end) for end in ends))
         await asyncio.gather(*(self.tell(free_slot(one, self.who)) for one in dispatches))
 
     # --- ending ----------------------------------------------------------------------------------
 
-    async def drain(self, seconds: float) -> None:
-        """Take nothing new, let finish what ends in time, give the rest back."""
-        self._draining = True
+    async def drain(self, notice: asyncio.Event) -> None:
+        """Take nothing new, let finish what ends in time, save and give back the rest.
+
+        Once `notice` is set the card is being taken away: nothing has time to finish any more.
+        """
+        spot = notice.is_set()
+        if not spot:
+            await self._tell_draining(LossCause.DRAINED)
+            spot = await self._grace(notice)
+        if spot:
+            await self._tell_draining(LossCause.SPOT)
+        settings = self._settings
+        for attempt in list(self._attempts.values()):
+            attempt.give_back(
+                LossCause.SPOT if spot else LossCause.DRAINED,
+                settings.spot_notice_seconds * _SPOT_SHARE if spot else settings.save_seconds,
+            )
+        await self._await_attempts(None)
+        await self._farewell()
+
+    async def _tell_draining(self, cause: LossCause) -> None:
+        self._draining = cause
+        log.info("draining", extra=facts(**self._facts(), cause=cause, attempts=self.busy))
         await self.tell(
             DrainRunner(
-                command_id=CommandId(f"drain-{self.who.incarnation_id}"),
+                command_id=CommandId(f"drain-{cause}-{self.who.incarnation_id}"),
                 pool_id=self.who.pool_id,
                 runner_id=self.who.runner_id,
                 incarnation_id=self.who.incarnation_id,
+                spot=cause is LossCause.SPOT,
             )
         )
-        await self._await_attempts(seconds)
-        for attempt in list(self._attempts.values()):
-            attempt.give_back(LossCause.DRAINED)
-        await self._await_attempts(None)
-        await self._farewell()
+
+    async def _grace(self, notice: asyncio.Event) -> bool:
+        """Let finish what ends in time; whether the card is being taken away meanwhile."""
+        noticed = asyncio.create_task(notice.wait())
+        waited = asyncio.create_task(self._await_attempts(self._settings.drain_seconds))
+        try:
+            await asyncio.wait([noticed, waited], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await end_tasks(noticed, waited)
+        return notice.is_set()
 
     async def _farewell(self) -> None:
         """Stay until the pool has let us go: what it gave before it knew is still to be given back.
@@ -338,10 +399,16 @@ class Incarnation:
 
     async def abandon(self) -> None:
         """Stop everything; returns when every process group is gone."""
-        self.over.set()
+        self._end(self._why)
         for attempt in list(self._attempts.values()):
-            attempt.stop()
+            attempt.stop(self._why)
         await self._await_attempts(None)
+
+    def _end(self, why: str) -> None:
+        """Nothing more is told of this incarnation; `why` is for the figures."""
+        if not self.over.is_set():
+            self._why = why
+            self.over.set()
 
     async def _await_attempts(self, seconds: float | None) -> None:
         waiting = [attempt.done for attempt in self._attempts.values()]
@@ -357,7 +424,7 @@ class Incarnation:
             error = None if done.cancelled() else done.exception()
             if error is not None and not isinstance(error, LeaseGoneError):
                 log.error("a dispatch broke", extra=facts(**self._facts()), exc_info=error)
-                self.over.set()
+                self._end("defect")
 
         task.add_done_callback(ended)
 
@@ -387,24 +454,37 @@ class Runner:
         self._scratch = Path(settings.work_directory).resolve()
         self._numbers = itertools.count(1)
         self._stopping = asyncio.Event()
+        self._notice = asyncio.Event()
+        self._leaving = asyncio.Event()
         self._hints: set[asyncio.Task[None]] = set()
         self._incarnation: Incarnation | None = None
 
     def stop(self) -> None:
         """Drain and end: `run` returns when everything is done or given back."""
         self._stopping.set()
+        self._leaving.set()
+
+    def take_away(self) -> None:
+        """The card is being taken away: save and give back everything, then end."""
+        if not self._notice.is_set():
+            log.warning("the card is being taken away", extra=facts(pool=self.settings.pool_id))
+            self.metrics.spot_notices.inc()
+            self._notice.set()
+            self._leaving.set()
 
     @property
     def ready(self) -> bool:
         """Whether this runner is known to its pool and may work."""
         incarnation = self._incarnation
-        return incarnation is not None and incarnation.lease.holds(time.monotonic())
+        return incarnation is not None and incarnation.lease.holds(clock())
 
     async def run(self) -> None:
-        """Incarnation after incarnation, until `stop`."""
+        """Incarnation after incarnation, until `stop` or `take_away`."""
         young = 0
+        await self._await_no_notice()
+        watching = asyncio.create_task(self._watch_notice())
         try:
-            while not self._stopping.is_set():
+            while not self._leaving.is_set():
                 began = time.monotonic()
                 try:
                     await self._live()
@@ -413,6 +493,7 @@ class Runner:
                 young = 0 if time.monotonic() - began > _GROWN_UP_SECONDS else young + 1
                 await self._pause(_PAUSES_SECONDS[min(young, len(_PAUSES_SECONDS) - 1)])
         finally:
+            await end_tasks(watching)
             self._incarnation = None
             for hint in self._hints:
                 hint.cancel()
@@ -423,7 +504,7 @@ class Runner:
         partition = runner_partition(self.settings.runner_id, self.kafka.partitions)
         inbox = LogReader(self.kafka, [Place(Topic.RUNNER_INBOX, partition)])
         await inbox.start()
-        incarnation = self._incarnation = Incarnation(self, time.monotonic())
+        incarnation = self._incarnation = Incarnation(self, clock())
         background: list[asyncio.Task[None]] = []
         try:
             await inbox.seek_to_end()
@@ -433,12 +514,12 @@ class Runner:
                 asyncio.create_task(incarnation.beat()),
                 asyncio.create_task(incarnation.watch()),
             ]
-            stopping = asyncio.create_task(self._stopping.wait())
+            leaving = asyncio.create_task(self._leaving.wait())
             over = asyncio.create_task(incarnation.over.wait())
-            background += [stopping, over]  # type: ignore[list-item]
+            background += [leaving, over]  # type: ignore[list-item]
             await asyncio.wait(background, return_when=asyncio.FIRST_COMPLETED)
-            if self._stopping.is_set() and not incarnation.over.is_set():
-                draining = asyncio.create_task(incarnation.drain(self.settings.drain_seconds))
+            if self._leaving.is_set() and not incarnation.over.is_set():
+                draining = asyncio.create_task(incarnation.drain(self._notice))
                 background.append(draining)
                 await asyncio.wait([draining, over], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -471,9 +552,26 @@ class Runner:
     async def _pause(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._stopping.wait()
+                await self._leaving.wait()
         except TimeoutError:
             return
+
+    def _noticed(self) -> bool:
+        path = self.settings.spot_notice_file
+        return bool(path) and Path(path).exists()
+
+    async def _watch_notice(self) -> None:
+        """Whoever takes the card away makes a file; nothing tells of it but a look."""
+        while self.settings.spot_notice_file:
+            if await asyncio.to_thread(self._noticed):
+                self.take_away()
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _await_no_notice(self) -> None:
+        """A runner that is started on a card that is being taken away asks for no work."""
+        while await asyncio.to_thread(self._noticed) and not self._leaving.is_set():
+            await self._pause(_LOOK_SECONDS)
 
     # --- what incarnations share -----------------------------------------------------------------
 
@@ -508,6 +606,14 @@ class Runner:
             await self.writer.append(where, value)
         except LogUnavailableError:
             self.metrics.lost_hints.inc()
+
+
+def _loss_cause(reason: str) -> LossCause:
+    """Why a pool wants an attempt back; a word that this release does not know is the usual one."""
+    try:
+        return LossCause(reason)
+    except ValueError:
+        return LossCause.PREEMPTED
 
 
 def _work(dispatch: DispatchAttempt) -> Work:

@@ -14,14 +14,18 @@ from pathlib import Path
 
 import msgspec
 
-from gpu_runners.pipelines.pipeline import PipelineError, Product, Progress, Work
+from gpu_runners.pipelines.pipeline import PipelineError, Product, Progress, Saved, Work
 from gpu_runners.worker_messages import (
     LINE_BYTES_MAX,
     Answer,
+    CannotSave,
+    Do,
     Failed,
+    Kept,
     Made,
     Ready,
     Reported,
+    Save,
     WorkerOptions,
     decode_answer,
     encode_line,
@@ -99,11 +103,32 @@ class WorkerProcess:
 
         Errors: PipelineError (TIME_LIMIT beyond `run_seconds_max`), WorkerDiedError.
         """
+        end = await self.run_or_save(
+            work, on_progress, asyncio.Event(), run_seconds_max=run_seconds_max
+        )
+        if isinstance(end, Saved):  # nobody could ask for that
+            raise WorkerDiedError(None)
+        return end
+
+    async def run_or_save(
+        self,
+        work: Work,
+        on_progress: Callable[[Progress], None],
+        save: asyncio.Event,
+        *,
+        run_seconds_max: float | None = None,
+    ) -> Product | Saved:
+        """As `run`. Once `save` is set, the work stops and keeps how far it came.
+
+        One that can't keep anything is ended at once, with its group.
+
+        Errors: PipelineError (TIME_LIMIT beyond `run_seconds_max`), WorkerDiedError.
+        """
         async with self._running:
             await self.start()
             try:
                 async with asyncio.timeout(run_seconds_max):
-                    end = await self._converse(work, on_progress)
+                    end = await self._converse(work, on_progress, save)
             except TimeoutError:
                 await asyncio.shield(self.kill())
                 raise PipelineError(
@@ -112,11 +137,18 @@ class WorkerProcess:
             except BaseException:
                 await asyncio.shield(self.kill())
                 raise
-            if isinstance(end, Made):
-                return end.product
-            if not end.clean:
-                await asyncio.shield(self.kill())
-            raise PipelineError(end.error_class, end.message, end.reason)
+            match end:
+                case Made(product=product):
+                    return product
+                case Kept(saved=saved):
+                    return saved
+                case CannotSave():
+                    await asyncio.shield(self.kill())
+                    return Saved()
+                case Failed():
+                    if not end.clean:
+                        await asyncio.shield(self.kill())
+                    raise PipelineError(end.error_class, end.message, end.reason)
 
     async def kill(self) -> None:
         """End the whole group: asked first, made to after the grace; returns when it is gone."""
@@ -129,21 +161,25 @@ class WorkerProcess:
             if process.stdin is not None:
                 process.stdin.close()
 
-    async def _converse(self, work: Work, on_progress: Callable[[Progress], None]) -> Made | Failed:
+    async def _converse(
+        self, work: Work, on_progress: Callable[[Progress], None], save: asyncio.Event
+    ) -> Made | Failed | Kept | CannotSave:
         process = self._process
         if process is None or process.stdin is None:
             raise WorkerDiedError(None)
-        with contextlib.suppress(ConnectionError):  # a dead worker shows in its answer
-            process.stdin.write(encode_line(work))
-            await process.stdin.drain()
-        while True:
-            match await self._answer(process):
-                case Reported(progress=progress):
-                    on_progress(progress)
-                case Made() | Failed() as end:
-                    return end
-                case Ready():
-                    pass
+        await _say(process.stdin, Do(work=work))
+        asking = asyncio.create_task(_ask_to_save(process.stdin, save))
+        try:
+            while True:
+                match await self._answer(process):
+                    case Reported(progress=progress):
+                        on_progress(progress)
+                    case Made() | Failed() | Kept() | CannotSave() as end:
+                        return end
+                    case Ready():
+                        pass
+        finally:
+            asking.cancel()
 
     async def _answer(self, process: asyncio.subprocess.Process) -> Answer:
         if process.stdout is None:
@@ -152,6 +188,17 @@ class WorkerProcess:
         if not line.endswith(b"\n"):
             raise WorkerDiedError(await process.wait())
         return decode_answer(line)
+
+
+async def _ask_to_save(worker: asyncio.StreamWriter, save: asyncio.Event) -> None:
+    await save.wait()
+    await _say(worker, Save())
+
+
+async def _say(worker: asyncio.StreamWriter, request: Do | Save) -> None:
+    with contextlib.suppress(ConnectionError):  # a dead worker shows in its answer
+        worker.write(encode_line(request))
+        await worker.drain()
 
 
 async def _end_group(group: int, grace_seconds: float) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from gpu_runners.pipelines.pipeline import Product, Progress, Work
+from gpu_runners.pipelines.pipeline import Product, Progress, Saved, Work
 from gpu_runners.pipelines.probe_limits import ProbeLimits
 from schema.failures import FailureClass
 from schema.words import Scene
@@ -21,6 +21,19 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes_max: int | None = None
     """Address space of each process of the group (RLIMIT_AS)."""
     limits: ProbeLimits = ProbeLimits()
+
+
+class Do(msgspec.Struct, frozen=True, kw_only=True, tag="do"):
+    """One work; the next one only after its end."""
+
+    work: Work
+
+
+class Save(msgspec.Struct, frozen=True, kw_only=True, tag="save"):
+    """Stop the open work and keep how far it came. Without an open work it says nothing."""
+
+
+Request = Do | Save
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag="ready"):
@@ -43,7 +56,17 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     """Whether the pipeline ended as it should: only then the process is used again."""
 
 
-Answer = Ready | Reported | Made | Failed
+class Kept(msgspec.Struct, frozen=True, kw_only=True, tag="kept"):
+    """The open work has ended, because it was asked to."""
+
+    saved: Saved
+
+
+class CannotSave(msgspec.Struct, frozen=True, kw_only=True, tag="cannot_save"):
+    """The open work knows no way to keep anything; it goes on."""
+
+
+Answer = Ready | Reported | Made | Failed | Kept | CannotSave
 
 
 def _from_path(value: object) -> object:
@@ -59,16 +82,16 @@ def _to_path(kind: type, value: Any) -> object:  # noqa: ANN401 - msgspec's own 
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_from_path)
-_works = msgspec.json.Decoder(Work, dec_hook=_to_path)
+_requests = msgspec.json.Decoder(Request, dec_hook=_to_path)
 _answers = msgspec.json.Decoder(Answer, dec_hook=_to_path)
 
 
-def encode_line(message: Work | Answer) -> bytes:
+def encode_line(message: Request | Answer) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
-def decode_work(line: bytes) -> Work:
-    return _works.decode(line)
+def decode_request(line: bytes) -> Request:
+    return _requests.decode(line)
 
 
 def decode_answer(line: bytes) -> Answer:

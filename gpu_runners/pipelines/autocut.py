@@ -29,7 +29,7 @@ from gpu_runners.pipelines.pipeline import (
 )
 from gpu_runners.pipelines.probe import SourceHeader, probe
 from gpu_runners.pipelines.probe_limits import ProbeLimits
-from gpu_runners.pipelines.render import RenderPlan, render
+from gpu_runners.pipelines.render import LOWER_SHORT_SIDE, SHORT_SIDE, RenderPlan, render
 from gpu_runners.pipelines.shots import find_cuts
 from gpu_runners.pipelines.silence import (
     Span,
@@ -178,6 +178,7 @@ class Autocut:
             keep=keep,
             film=work.directory / "film.mp4",
             poster=work.directory / "poster.jpg",
+            short_side=LOWER_SHORT_SIDE if work.lower_spec else SHORT_SIDE,
         )
         span = _RENDERED_PERCENT - _ANALYSED_PERCENT
         meter.tell("rendering", _ANALYSED_PERCENT)

@@ -3,12 +3,16 @@
 A pipeline knows files and parameters, never topics, leases or stores: the runner downloads before
 and uploads after. It works inside its private scratch directory. Its child processes stay in the
 process group, so that ending the group ends everything.
+
+A pipeline that can keep what it has done is `Resumable`: asked to, it stops early with a file that
+another attempt goes on from.
 """
 
+import threading
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -32,6 +36,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """Name of a material -> local file, downloaded already."""
     directory: Path
     """Private and empty; everything that is written goes here."""
+    checkpoint: Path | None = None
+    """What an earlier attempt saved, to go on from; None: from the beginning."""
+    lower_spec: bool = False
+    """Make it with less (size, steps): room or memory is short."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +50,8 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     eta_seconds: float | None = None
     """Estimate of what remains; None while there is nothing to judge by."""
+    saved_seconds: float = 0.0
+    """Card time of this attempt that a save would keep, if it were asked for now."""
 
 
 class ProductFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +69,15 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the card: here, without a GPU, CPU seconds of the worker and its children."""
 
 
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """Instead of a product: the work was stopped on request, and can be gone on with."""
+
+    path: Path | None = None
+    """Enough to go on from; None: there was nothing worth keeping."""
+    saved_seconds: float = 0.0
+    """Card time of this attempt that it keeps."""
+
+
 Report = Callable[[Progress], None]
 
 
@@ -70,6 +89,18 @@ class Pipeline(Protocol):
 
     def run(self, work: Work, report: Report) -> Product:
         """Do the work. Errors: PipelineError; its class says whether to try again."""
+        ...
+
+
+@runtime_checkable
+class Resumable(Pipeline, Protocol):
+    """A scene whose attempts can stop early and be gone on with by others."""
+
+    def run_or_save(self, work: Work, report: Report, asked: threading.Event) -> Product | Saved:
+        """As `run`; soon after `asked` is set it stops and saves how far it came.
+
+        A `work.checkpoint` that it can't use is no error: it begins from the beginning.
+        """
         ...
 
 

@@ -1,4 +1,7 @@
-"""The scene `rehearsal`: no media, deterministic, fails on request; for tests, load and drills."""
+"""The scene `rehearsal`: no media, deterministic, fails on request; for tests, load and drills.
+
+It can be saved after any step and gone on with there, and with its lower spec takes half the time.
+"""
 
 import hashlib
 import os
@@ -10,12 +13,13 @@ from typing import Annotated
 import msgspec
 
 from gpu_runners.pipelines.pipeline import (
-    Pipeline,
     PipelineError,
     Product,
     ProductFile,
     Progress,
     Report,
+    Resumable,
+    Saved,
     Work,
     parameters_of,
 )
@@ -43,10 +47,60 @@ class RehearsalParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """Half way the process stops to answer, to a request to end as well."""
     no_op: bool = False
     """Nothing is stored: the product has no files."""
+    save_steps: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
+    """It can be saved after each so many steps, and another attempt goes on there; 0: never."""
+    saving_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
+    """How long saving takes."""
 
     def misbehaves(self, token: int) -> bool:
         asked = self.crash or self.hang or self.fail is not None
         return asked and (not self.fail_on_attempts or token in self.fail_on_attempts)
+
+
+class _Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an attempt came: `step` of `steps` are done."""
+
+    task_id: str
+    step: int
+    steps: int
+
+
+class _Course:
+    """One attempt from its first step, which is not the task's first when it goes on from a file.
+
+    Step `n` is done `n - first` equal pieces of time after the start; with its lower spec the work
+    takes half of the time.
+    """
+
+    def __init__(self, work: Work, parameters: RehearsalParameters) -> None:
+        self.steps = parameters.steps
+        self.first = _steps_done(work, parameters)
+        self._seconds = parameters.seconds / (2 if work.lower_spec else 1)
+        self._save_steps = parameters.save_steps
+        self._started = time.monotonic()
+
+    def seconds(self, step: int) -> float:
+        """Time that this attempt has worked once `step` is done."""
+        return self._seconds * (step - self.first) / self.steps
+
+    def due(self, step: int) -> float:
+        return self._started + self.seconds(step)
+
+    def kept(self, done: int) -> int:
+        """The step from which another attempt would go on, if this one were saved now."""
+        if not self._save_steps:
+            return self.first
+        return max(self.first, done - done % self._save_steps)
+
+    def progress(self, step: int) -> Progress:
+        elapsed = time.monotonic() - self._started
+        left = elapsed * (self.steps - step) / (step - self.first)
+        return Progress(
+            percent=100.0 * step / self.steps,
+            phase="rehearsing",
+            eta_seconds=round(left, 3),
+            saved_seconds=round(self.seconds(self.kept(step)), 3),
+        )
 
 
 class Rehearsal:
@@ -58,32 +112,60 @@ class Rehearsal:
         self._stop = stop or threading.Event()
 
     def run(self, work: Work, report: Report) -> Product:
+        end = self.run_or_save(work, report, threading.Event())
+        if isinstance(end, Saved):
+            raise PipelineError(FailureClass.INTERNAL, "It was saved, and nobody had asked.")
+        return end
+
+    def run_or_save(self, work: Work, report: Report, asked: threading.Event) -> Product | Saved:
         parameters = parameters_of(work, RehearsalParameters)
-        started = time.monotonic()
-        steps = parameters.steps
-        turn = (steps + 1) // 2 if parameters.misbehaves(work.token) else None
-        told = 0
-        for step in range(1, steps + 1):
-            self._wait_until(started + parameters.seconds * step / steps)
+        course = _Course(work, parameters)
+        turn = (course.steps + 1) // 2 if parameters.misbehaves(work.token) else None
+        told = course.first * parameters.reports // course.steps
+        for step in range(course.first + 1, course.steps + 1):
+            if not self._wait_until(course.due(step), asked):
+                return self._save(work, parameters, course, step - 1)
             if step == turn:
                 _misbehave(parameters)
-            due = step * parameters.reports // steps
-            if due > told:
-                told = due
-                elapsed = time.monotonic() - started
-                report(
-                    Progress(
-                        percent=100.0 * step / steps,
-                        phase="rehearsing",
-                        eta_seconds=round(elapsed * (steps - step) / step, 3),
-                    )
-                )
-        return _product(work, parameters, card_seconds=parameters.seconds)
+            reports = step * parameters.reports // course.steps
+            if reports > told:
+                told = reports
+                report(course.progress(step))
+        return _product(work, parameters, course)
 
-    def _wait_until(self, end: float) -> None:
-        while (rest := end - time.monotonic()) > 0:
+    def _wait_until(self, end: float, asked: threading.Event) -> bool:
+        """Whether the time has come; False: it is to be saved first."""
+        while not asked.is_set():
+            rest = end - time.monotonic()
+            if rest <= 0:
+                return True
             if self._stop.wait(min(rest, _WAIT_SECONDS_MAX)):
                 raise PipelineError(FailureClass.INTERNAL, "The rehearsal was stopped.")
+        return False
+
+    def _save(
+        self, work: Work, parameters: RehearsalParameters, course: _Course, done: int
+    ) -> Saved:
+        self._wait_until(time.monotonic() + parameters.saving_seconds, threading.Event())
+        step = course.kept(done)
+        if step == 0:
+            return Saved()
+        path = work.directory / "checkpoint.json"
+        kept = _Checkpoint(task_id=work.task_id, step=step, steps=course.steps)
+        path.write_bytes(msgspec.json.encode(kept))
+        return Saved(path=path, saved_seconds=course.seconds(step))
+
+
+def _steps_done(work: Work, parameters: RehearsalParameters) -> int:
+    """What an earlier attempt of the same task has done; 0 if its file is of no use."""
+    if work.checkpoint is None or not parameters.save_steps:
+        return 0
+    try:
+        kept = msgspec.json.decode(work.checkpoint.read_bytes(), type=_Checkpoint)
+    except (OSError, msgspec.DecodeError):
+        return 0
+    fits = kept.task_id == work.task_id and kept.steps == parameters.steps
+    return kept.step if fits and 0 < kept.step <= kept.steps else 0
 
 
 def runs_inline(work: Work) -> bool:
@@ -120,9 +202,13 @@ def _misbehave(parameters: RehearsalParameters) -> None:
         raise PipelineError(parameters.fail, f"The rehearsal failed as asked: {parameters.fail}.")
 
 
-def _product(work: Work, parameters: RehearsalParameters, card_seconds: float) -> Product:
+def _product(work: Work, parameters: RehearsalParameters, course: _Course) -> Product:
+    card_seconds = course.seconds(course.steps)
+    more = {"resumed_after": course.first} if course.first else {}
+    if work.lower_spec:
+        more["lower_spec"] = True
     if parameters.no_op:
-        return Product(files=(), facts=_NOTHING.facts, card_seconds=card_seconds)
+        return Product(files=(), facts=_NOTHING.facts | more, card_seconds=card_seconds)
     path = work.directory / "rehearsal.json"
     content = {
         "digest": hashlib.sha256(f"{work.task_id}/{work.token}".encode()).hexdigest(),
@@ -134,11 +220,11 @@ def _product(work: Work, parameters: RehearsalParameters, card_seconds: float) -
     stored = ProductFile(name=path.name, path=path, content_type="application/json")
     return Product(
         files=(stored,),
-        facts={"steps": parameters.steps, "stores_nothing": False},
+        facts={"steps": parameters.steps, "stores_nothing": False} | more,
         card_seconds=card_seconds,
     )
 
 
 _NOTHING = Product(files=(), facts={"stores_nothing": True}, card_seconds=0.0)
 
-_: Pipeline = Rehearsal()
+_: Resumable = Rehearsal()

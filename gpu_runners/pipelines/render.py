@@ -22,8 +22,9 @@ from gpu_runners.pipelines.pipeline import PipelineError
 from gpu_runners.pipelines.probe import CONTAINERS, PROTOCOLS, SourceHeader
 from schema.failures import FailureClass
 
-LONG_SIDE = 1280
 SHORT_SIDE = 720
+LOWER_SHORT_SIDE = 480
+"""Of a film that is made with less."""
 AUDIO_RATE = 48_000
 
 _FADE_SECONDS = 0.008
@@ -58,19 +59,24 @@ class RenderPlan(msgspec.Struct, frozen=True, kw_only=True):
     keep: KeepList
     film: Path
     poster: Path
+    short_side: int = SHORT_SIDE
 
     @property
     def geometry(self) -> Geometry:
-        return fit(self.header, self.rotation)
+        return fit(self.header, self.rotation, self.short_side)
 
 
-def fit(header: SourceHeader, rotation: int) -> Geometry:
-    """Fit a picture into 1280 x 720, or 720 x 1280 if it is shown upright; sizes are even."""
+def fit(header: SourceHeader, rotation: int, short_side: int = SHORT_SIDE) -> Geometry:
+    """Fit a picture into 1280 x 720, or 720 x 1280 if it is shown upright; sizes are even.
+
+    Another `short_side` gives another canvas of 16 to 9.
+    """
     width, height = Fraction(header.width) * header.pixel_shape, Fraction(header.height)
     if rotation % 180:
         width, height = height, width
     wide = width >= height
-    canvas = (LONG_SIDE, SHORT_SIDE) if wide else (SHORT_SIDE, LONG_SIDE)
+    long_side = round(short_side * 16 / 9 / 2) * 2
+    canvas = (long_side, short_side) if wide else (short_side, long_side)
     factor = min(canvas[0] / width, canvas[1] / height)
     return Geometry(
         canvas_width=canvas[0],

@@ -14,6 +14,7 @@ PACKAGES = (
     "commands",
     "processors",
     "processors/engine",
+    "processors/simulation",
     "projections",
     "gpu_runners",
     "api",
@@ -34,6 +35,7 @@ BREACHES = (
     ("wires", "schema", "import schema.wires"),
     ("media-in-its-place", "api", "import cv2"),
     ("faust-in-its-place", "projections", "import faust"),
+    ("simulation-without-faust", "processors/simulation", "import faust"),
     ("engine-lifts-out", "processors/engine", "import schema"),
 )
 

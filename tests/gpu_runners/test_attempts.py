@@ -47,12 +47,17 @@ class Store:
         self.kept: dict[str, bytes] = {}
         self.failures: list[Exception] = []
         self.fetched: list[str] = []
+        self.content: dict[str, bytes] | None = None
+        """What it has; None: a clip under every name."""
 
     async def fetch(self, key: str, path: Path) -> None:
         self.fetched.append(key)
         if self.failures:
             raise self.failures.pop(0)
-        path.write_bytes(b"a clip")  # noqa: ASYNC240 - a test may wait for a disk
+        content = b"a clip" if self.content is None else self.content.get(key)
+        if content is None:
+            raise MissingObjectError(key)
+        path.write_bytes(content)  # noqa: ASYNC240 - a test may wait for a disk
 
     async def keep(self, key: str, path: Path, content_type: str) -> Stored:
         del content_type
@@ -103,6 +108,7 @@ class Desk:
         run_limit_seconds: int = 60,
         materials: tuple[MaterialId, ...] = (),
         storing_seconds: float = 0.1,
+        checkpoint: str = "",
     ) -> Attempt:
         dispatch = DispatchAttempt(
             runner_id=RunnerId("gpu-1"),
@@ -117,6 +123,7 @@ class Desk:
             lease_seconds=30,
             run_limit_seconds=run_limit_seconds,
             percent=percent,
+            checkpoint=checkpoint,
         )
         return Attempt(
             dispatch,

@@ -1,0 +1,1 @@
+"""Gives pools the cards that they want: the executors of `PoolScaled`."""
