@@ -11,6 +11,8 @@ BENCHMARKS: Final = {
     "engine": "tests.benchmarks.engine",
     "lifecycles": "tests.benchmarks.lifecycles",
     "faults": "tests.benchmarks.faults",
+    "pools": "tests.benchmarks.pools",
+    "dispatch": "tests.benchmarks.dispatch",
 }
 
 

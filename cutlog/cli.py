@@ -16,7 +16,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cutlog import show, status
+from cutlog import letters, show, status
 from cutlog.client import Answer, Client, Refused
 from cutlog.installation import (
     DEFAULT_DIRECTORY,
@@ -25,11 +25,13 @@ from cutlog.installation import (
     NotInstalledError,
     Plan,
     RunnerPlan,
+    plan_runners,
 )
 from cutlog.stack import processes
 from cutlog.stack.part import PartError
 from cutlog.stack.processes import Identity
 from cutlog.up import Up, UpError, end_leftovers
+from schema.policy import PolicyError
 from schema.settings import SettingsError
 from schema.words import Scene
 
@@ -44,6 +46,8 @@ lanes_app = typer.Typer(help="Pause and resume lanes of a pool.", no_args_is_hel
 policy_app = typer.Typer(help="Limits, prices and pools.", no_args_is_help=True)
 app.add_typer(lanes_app, name="lanes")
 app.add_typer(policy_app, name="policy")
+dlq_app = typer.Typer(help="Dead letters: look, do again, throw away.", no_args_is_help=True)
+app.add_typer(dlq_app, name="dlq")
 
 console: Final = show.console
 _STOP_SECONDS: Final = 60
@@ -70,7 +74,7 @@ def main() -> None:
         _fail(f"the api or the object store did not answer as it should: {error!r}")
     except msgspec.DecodeError as error:
         _fail(f"that is not the JSON that is wanted: {error}")
-    except (PartError, UpError, SettingsError, NotInstalledError, OSError) as error:
+    except (PartError, UpError, SettingsError, PolicyError, NotInstalledError, OSError) as error:
         _fail(str(error))
 
 
@@ -90,12 +94,16 @@ def up(
     ] = 0,
     processors: Annotated[int, typer.Option(min=1, max=8, help="Processor processes.")] = 1,
     runner: Annotated[
-        list[str] | None, typer.Option(help="POOL:SLOTS, once a runner. Default: A:1 and R:64.")
+        list[str] | None,
+        typer.Option(
+            help="POOL:SLOTS, once a runner. Default: A:1 and R:64, but for pools that scale."
+        ),
     ] = None,
     policy: Annotated[Path, typer.Option(help="Policy of the first start.")] = LOCAL_POLICY,
 ) -> None:
     """Start everything and keep it running until Ctrl-C (or `down` from elsewhere)."""
-    plan = Plan(processors=processors, runners=_runners(runner), policy=policy)
+    runners, scaled = plan_runners(_runners(runner), policy)
+    plan = Plan(processors=processors, runners=runners, scaled=scaled, policy=policy)
     installation = Installation(directory, plan=plan, api_port=port or None)
     installation.directory.mkdir(parents=True, exist_ok=True)
     lock = _only_one(installation)
@@ -135,10 +143,22 @@ def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
 
 
 @app.command(name="status")
-def status_command(directory: Directory = DEFAULT_DIRECTORY) -> None:
-    """Show every part and process: whether it is ready, how far it is behind."""
-    lines = status.look(Installation(directory))
-    console.print(status.table(lines))
+def status_command(
+    directory: Directory = DEFAULT_DIRECTORY,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show every part and process, and the figures of the last ten minutes against objectives."""
+    installation = Installation(directory)
+    lines, pools = status.look(installation), status.pools(installation)
+    if json:
+        console.print_json(data={"parts": [line._asdict() for line in lines], "pools": pools})
+    else:
+        console.print(status.table(lines))
+        for shown in (status.lanes_table(pools), status.objectives_table(pools)):
+            if shown.row_count:
+                console.print("", shown, sep="\n")
+        for remark in status.remarks(pools):
+            console.print(remark)
     raise typer.Exit(0 if all(line.ready for line in lines) else 1)
 
 
@@ -307,6 +327,21 @@ def top_up(
         console.print_json(data=client.operate("top-up", body))
 
 
+@lanes_app.command("list")
+def lanes_list(
+    directory: Directory = DEFAULT_DIRECTORY,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show the lanes of every pool: what waits, how long, and what a new task would wait."""
+    with _operator(directory) as client:
+        pools: list[dict[str, Any]] = client.pools()["pools"]
+    if json:
+        console.print_json(data={"pools": pools})
+    else:
+        console.print(status.lanes_table(pools))
+        console.print(*status.remarks(pools), sep="\n")
+
+
 @lanes_app.command("pause")
 def lanes_pause(pool: str, lane: str, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Grant nothing more of this lane; what waits keeps its place and its time."""
@@ -319,6 +354,54 @@ def lanes_resume(pool: str, lane: str, why: Why, directory: Directory = DEFAULT_
     """Serve the lane again."""
     with _operator(directory) as client:
         console.print_json(data=client.operate(f"lanes/{pool}/{lane}/resume", {"why": why}))
+
+
+@lanes_app.command("reset-breaker")
+def lanes_reset_breaker(
+    pool: str, scene: Scene, why: Why, directory: Directory = DEFAULT_DIRECTORY
+) -> None:
+    """Close the breaker of a pool and scene by hand; its attempts are counted anew."""
+    with _operator(directory) as client:
+        path = f"breakers/{pool}/{scene.value}/reset"
+        console.print_json(data=client.operate(path, {"why": why}))
+
+
+Of = Annotated[str, typer.Argument(help="Id of a letter, a task or a trace.")]
+
+
+@dlq_app.command("list")
+def dlq_list(
+    of: Annotated[
+        str | None, typer.Argument(help="Only those of this letter, task, trace.")
+    ] = None,
+    closed: Annotated[bool, typer.Option("--all", help="Those that are dealt with too.")] = False,
+    count: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 50,
+    directory: Directory = DEFAULT_DIRECTORY,
+) -> None:
+    """List dead letters, newest first, and the keys behind which commands wait."""
+    with _operator(directory) as client:
+        letters.show_list(console, client, of, closed=closed, count=count)
+
+
+@dlq_app.command("show")
+def dlq_show(of: Of, directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Show letters with what was asked."""
+    with _operator(directory) as client:
+        letters.show_whole(console, client, of)
+
+
+@dlq_app.command("redrive")
+def dlq_redrive(of: Of, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Do it again: a command before what waits behind it, a spent task on a new reservation."""
+    with _operator(directory) as client:
+        raise typer.Exit(letters.close(console, client, "redrive", of, why))
+
+
+@dlq_app.command("discard")
+def dlq_discard(of: Of, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
+    """Never do it; what waits behind it goes on."""
+    with _operator(directory) as client:
+        raise typer.Exit(letters.close(console, client, "discard", of, why))
 
 
 # --- demo and bench ------------------------------------------------------------------------------
@@ -345,7 +428,7 @@ def demo(
 )
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="engine, lifecycles or faults.")],
+    name: Annotated[str, typer.Argument(help="engine, lifecycles, faults, pools or dispatch.")],
 ) -> None:
     """Measure; the last line is JSON. Options go to the benchmark (`--help` after its name)."""
     from cutlog.bench import run  # noqa: PLC0415 - not a part of running the product
@@ -353,6 +436,35 @@ def bench(
     _end_in_good_order()
 
     raise typer.Exit(run(name, context.args))
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def simulate(
+    context: typer.Context,
+    scenario: Annotated[
+        str,
+        typer.Argument(help="day, festival, hot-template, greedy, batch, outage or skew."),
+    ],
+    seed: Annotated[int, typer.Option(help="The same seed is the same day.")] = 7,
+    factor: Annotated[float, typer.Option(min=1, max=10, help="Of the festival.")] = 5.0,
+    faults: Annotated[float, typer.Option(min=0, max=20, help="How often; 0: none.")] = 1.0,
+    out: Annotated[Path, typer.Option(help="Folder of the page with the plots.")] = Path(
+        ".cutlog/simulations"
+    ),
+) -> None:
+    """Play a day of a whole platform in virtual time; the last line is JSON."""
+    from cutlog.simulation import run  # noqa: PLC0415 - not a part of running the product
+
+    _end_in_good_order()
+    options = [
+        f"--seed={seed}",
+        f"--factor={factor}",
+        f"--faults={faults}",
+        f"--out={out.resolve()}",
+    ]
+    raise typer.Exit(run(scenario, [*options, *context.args]))
 
 
 # --- the way there -------------------------------------------------------------------------------
@@ -405,9 +517,9 @@ def _parameters(given: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def _runners(given: list[str] | None) -> tuple[RunnerPlan, ...]:
+def _runners(given: list[str] | None) -> tuple[RunnerPlan, ...] | None:
     if not given:
-        return Plan().runners
+        return None
     plans: list[RunnerPlan] = []
     for one in given:
         pool_id, _, slots = one.rpartition(":")

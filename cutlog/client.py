@@ -262,6 +262,10 @@ class Client:
         """An operator's command (scope `operate`), e.g. `top-up`."""
         return self._json("POST", f"/v1/operator/{path}", json=dict(body))
 
+    def look(self, path: str, **params: str | int) -> dict[str, Any]:
+        """What an operator may read (scope `operate`), e.g. `dead-letters`."""
+        return self._json("GET", f"/v1/operator/{path}", params=params)
+
     # --- the way there ---------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401

@@ -103,15 +103,20 @@ def quotas(found: dict[str, Any]) -> Table:
 
 def _told(data: dict[str, Any]) -> str:
     """The fields of an event that a person asks for."""
-    plain = ("token", "percent", "pool_id", "lane", "runner_id", "failure", "loss", "cause")
-    told = [f"{field.removesuffix('_id')} {data[field]}" for field in plain if field in data]
+    plain = (
+        "token", "percent", "pool_id", "lane", "runner_id", "failure", "loss", "cause", "reason",
+    )  # fmt: skip
+    told = [f"{field.removesuffix('_id')} {data[field]}" for field in plain if data.get(field)]
+    if data.get("lower_spec"):
+        told.append("with less")
     told += [
         f"{field.removesuffix('_micros')} {in_credits(data[field])} credits"
         for field in ("reserved_micros", "charge_micros")
         if field in data
     ]
-    if "card_ms" in data:
-        told.append(f"card {data['card_ms'] / 1000:.2f} s")
+    if data.get("card_ms"):
+        measured = "" if data.get("card_measured", True) else "at most "
+        told.append(f"card {measured}{data['card_ms'] / 1000:.2f} s")
     if data.get("files"):
         told.append(", ".join(f"{file['name']} {file['size']:,} B" for file in data["files"]))
     if data.get("message"):

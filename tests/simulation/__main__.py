@@ -1,6 +1,7 @@
 """`python -m tests.simulation --seed N`: a seed again, with all that happened in it."""
 
 import argparse
+import contextlib
 import logging
 import sys
 import time
@@ -14,8 +15,11 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
     parser.add_argument("--tasks", type=int, default=TASKS, help="submissions in each")
     parser.add_argument("--bug", default="", help="broken on purpose; see tests/simulation/bugs.py")
+    parser.add_argument("--scheduler", action="store_true", help="the fast one, of the scheduler")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    if given.scheduler:
+        return scheduler(range(given.seed, given.seed + given.seeds), given.bug)
     failed = 0
     for seed in range(given.seed, given.seed + given.seeds):
         began = time.perf_counter()
@@ -35,6 +39,25 @@ def main() -> int:
         for note in outcome.notes:
             print(f"  {note}")
         for violation in outcome.violations:
+            print(f"  ! {violation}")
+    return 1 if failed else 0
+
+
+def scheduler(seeds: range, bug: str) -> int:
+    """Seeds of the fast simulation again; the exit code says if all was well."""
+    from tests.simulation.scheduler import play  # noqa: PLC0415 - only where it is wanted
+    from tests.simulation.scheduler_bugs import broken  # noqa: PLC0415
+
+    failed = 0
+    for seed in seeds:
+        with broken(bug) if bug else contextlib.nullcontext():
+            played = play(seed)
+        failed += bool(played.violations)
+        print(
+            f"seed {seed}: {len(played.violations)} violations, {played.tasks} tasks, "
+            f"{played.commands} commands, {played.virtual_seconds:.0f} virtual s"
+        )
+        for violation in played.violations:
             print(f"  ! {violation}")
     return 1 if failed else 0
 

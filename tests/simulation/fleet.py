@@ -47,6 +47,7 @@ class Attempt:
     """One dispatch at work; what it tells goes out in order, each after the one before."""
 
     dispatch: DispatchAttempt
+    begun: int
     live: bool = True
     """False: its process group is gone, or its end is on its way."""
     outbox: deque[tuple[c.Command, Do | None]] = field(
@@ -58,13 +59,16 @@ class Attempt:
 class SimRunner:
     """One process under one name, one incarnation after the other."""
 
-    def __init__(self, fleet: "Fleet", runner_id: str, pool_id: PoolId, slots: int) -> None:
+    def __init__(
+        self, fleet: "Fleet", runner_id: str, pool_id: PoolId, slots: int, *, spot: bool
+    ) -> None:
         self._fleet = fleet
         self._world = fleet.world
         self._log = fleet.log
         self.name = RunnerId(runner_id)
         self.pool_id = pool_id
         self.slots = slots
+        self.spot = spot
         self.alive = True
         self.paused = False
         self.attempts: dict[tuple[str, int], Attempt] = {}
@@ -137,6 +141,7 @@ class SimRunner:
         register = c.RegisterRunner(
             command_id=CommandId(f"register-{self.place.incarnation_id}"),
             slots=self.slots,
+            spot=self.spot,
             **self.place._asdict(),
         )
         self._send(register, lambda: self.later(self._beat_ms, self._beat))
@@ -253,11 +258,21 @@ class SimRunner:
                 else:
                     self._stop(attempt)
             case YieldAttempt():
-                pass  # a later stage
+                self._asked_to_yield(message)
             case BeatAnswered():
                 self._answered(message)
             case RunnerDismissed():
                 self._end()
+
+    def _asked_to_yield(self, message: YieldAttempt) -> None:
+        """It notes where it is and gives the attempt back; now and then that takes too long."""
+        attempt = self.attempts.get((message.task_id, message.token))
+        if attempt is None:
+            return
+        slow = self._world.chance(0.2)
+        pause = self._world.between(50, message.seconds * (3_000 if slow else 800))
+        cause = LossCause(message.reason)
+        self._at(attempt, pause, lambda: self._give_back(attempt, cause, f"at-{attempt.begun}"))
 
     def _answered(self, message: BeatAnswered) -> None:
         if not self.lease.answered(message.beat, message.lease_seconds):
@@ -281,7 +296,7 @@ class SimRunner:
         place = (dispatch.task_id, dispatch.token)
         if place in self.attempts:
             return
-        attempt = Attempt(dispatch)
+        attempt = Attempt(dispatch, self._world.now)
         if dispatch.parameters.get("no_op"):
             attempt.live = False
             self._tell(attempt, finish(dispatch, Product(files=(), facts={}, card_seconds=0), ()))
@@ -415,14 +430,18 @@ class SimRunner:
             grace = self._world.between(5, 1_200)
             self.later(grace, lambda: self._leave(attempt))
 
-    def _give_back(self, attempt: Attempt, cause: LossCause) -> None:
+    def _give_back(self, attempt: Attempt, cause: LossCause, checkpoint: str = "") -> None:
         dispatch = attempt.dispatch
         attempt.live = False
+        ran_ms = self._world.now - attempt.begun
         back = c.AttemptYielded(
             command_id=attempt_command_id("yield", dispatch),
             task_id=dispatch.task_id,
             token=dispatch.token,
             cause=cause,
+            checkpoint=checkpoint,
+            card_ms=ran_ms,
+            saved_ms=ran_ms // 2 if checkpoint else 0,
         )
         self._tell(attempt, back, lambda: self._leave(attempt))
 
@@ -442,7 +461,9 @@ class SimRunner:
             return
         self.draining = True
         drain = c.DrainRunner(
-            command_id=CommandId(f"drain-{self.place.incarnation_id}"), **self.place._asdict()
+            command_id=CommandId(f"drain-{self.place.incarnation_id}"),
+            spot=self.spot,
+            **self.place._asdict(),
         )
         self._send(drain, lambda: self.later(self._world.between(0, 3_000), self._give_all_back))
 
@@ -450,7 +471,7 @@ class SimRunner:
         for attempt in list(self.attempts.values()):
             if attempt.live:
                 attempt.outbox.clear()
-                self._give_back(attempt, LossCause.DRAINED)
+                self._give_back(attempt, LossCause.SPOT if self.spot else LossCause.DRAINED)
         self.later(self._world.between(500, 6_000), lambda: self._fleet.replace(self))
 
 
@@ -471,8 +492,8 @@ class Fleet:
         self._numbers += 1
         return self._numbers
 
-    def add(self, runner_id: str, pool_id: PoolId, slots: int) -> None:
-        self.runners.append(SimRunner(self, runner_id, pool_id, slots))
+    def add(self, runner_id: str, pool_id: PoolId, slots: int, *, spot: bool = False) -> None:
+        self.runners.append(SimRunner(self, runner_id, pool_id, slots, spot=spot))
 
     def at_work(self, incarnation: str, task: str, token: int) -> bool:
         runner = self.incarnations.get(incarnation)
@@ -521,12 +542,12 @@ class Fleet:
             return
         runner.die()
         self.runners.remove(runner)
-        self.add(runner.name, runner.pool_id, runner.slots)
+        self.add(runner.name, runner.pool_id, runner.slots, spot=runner.spot)
 
     def _twin(self, runner: SimRunner) -> None:
         """It was taken for dead: another process has its name, and it comes back as a zombie."""
         runner.zombie = True
-        self.add(runner.name, runner.pool_id, runner.slots)
+        self.add(runner.name, runner.pool_id, runner.slots, spot=runner.spot)
 
     def settle(self) -> None:
         """Nothing goes wrong any more, and every name has a process that works."""
@@ -536,9 +557,9 @@ class Fleet:
                 runner.die()
             if not runner.alive:
                 self.runners.remove(runner)
-        for name, pool_id, slots in {(r.name, r.pool_id, r.slots): None for r in self._known}:
-            if not any(runner.name == name for runner in self.runners):
-                self.add(name, pool_id, slots)
+        for known in {one.name: one for one in self._known}.values():
+            if not any(runner.name == known.name for runner in self.runners):
+                self.add(known.name, known.pool_id, known.slots, spot=known.spot)
 
     @property
     def _known(self) -> list[SimRunner]:

@@ -6,6 +6,7 @@ import msgspec
 
 from schema.ids import PoolId
 from schema.policy import (
+    BreakerPolicy,
     KeepPolicy,
     LanePolicy,
     Policy,
@@ -57,7 +58,7 @@ def policy(version: int, dice: Random) -> Policy:
             "pro": _tier(Lane.P1, dice.randint(8, 20), 200, dice.randint(30, 100)),
             "team": _tier(Lane.P0, 60, 1_000, 2_000),
         },
-        pools={pool_id: _pool() for pool_id in SCENES.values()},
+        pools={pool_id: _pool(pool_id) for pool_id in SCENES.values()},
         tenants={
             "acme": TenantPolicy(credits_month_micros={Scene.REHEARSAL: 60 * _CREDIT}),
             "tiny": TenantPolicy(
@@ -85,10 +86,28 @@ def _tier(lane: Lane, per_minute: int, per_day: int, credits_month: int) -> Tier
     return TierPolicy(lane=lane, limits=dict.fromkeys(SCENES, limits))
 
 
-def _pool() -> PoolPolicy:
-    return PoolPolicy(
+def _pool(pool_id: PoolId) -> PoolPolicy:
+    """C gives way to p0 and sends what it cannot take to A; A's breaker is a nervous one."""
+    common = PoolPolicy(
         lanes={lane: LanePolicy(ttl_seconds=seconds) for lane, seconds in TTL_SECONDS.items()},
         lease_seconds=LEASE_SECONDS,
         beat_seconds=BEAT_SECONDS,
         accept_seconds=ACCEPT_SECONDS,
+        expected_seconds=5,
+        half_life_seconds=30,
     )
+    nervous = BreakerPolicy(
+        failure_share_max=0.3, attempts_min=6, window_seconds=60, open_seconds=8, probes=2
+    )
+    if pool_id == "C":
+        return msgspec.structs.replace(
+            common,
+            preemptible=True,
+            min_run_seconds=1,
+            preemptions_max=2,
+            yield_seconds=2,
+            spare_pool=PoolId("A"),
+            spill_wait_seconds=20,
+            breaker=nervous,
+        )
+    return msgspec.structs.replace(common, breaker=nervous) if pool_id == "A" else common

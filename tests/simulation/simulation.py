@@ -77,7 +77,9 @@ class Simulation:
         world.after(late, self.people.publish)
         for scene_pool in policy.SCENES.values():
             for number in range(world.between(1, 2)):
-                self.fleet.add(f"runner-{scene_pool}-{number}", scene_pool, world.between(1, 4))
+                spot = scene_pool == "C" and world.chance(0.5)
+                slots = world.between(1, 4)
+                self.fleet.add(f"runner-{scene_pool}-{number}", scene_pool, slots, spot=spot)
         span_ms = max(self.tasks, 20) * world.between(600, 1_600)
         world.after(late + 1_000, lambda: self.people.come(self.tasks, span_ms))
         world.after(world.between(2_000, 10_000), self.fleet.hurt)

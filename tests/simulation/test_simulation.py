@@ -11,7 +11,7 @@ from tests.simulation.simulation import Outcome, simulate
 
 pytestmark = [pytest.mark.simulation, pytest.mark.timeout(900)]
 
-SEEDS = range(1, 121)
+SEEDS = range(1, 81)
 _ROOT = Path(__file__).parents[2]
 
 

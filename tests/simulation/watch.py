@@ -14,7 +14,7 @@ import msgspec
 from commands.tasks import STATUSES
 from processors.engine import Record
 from schema.codec import DEAD_LETTERS
-from schema.replies import DeadLetter
+from schema.replies import DeadLetter, DeadLetterMessage, KeyReleased
 from schema.topics import Topic
 from tests.simulation.cluster import TICKED, Cluster
 from tests.simulation.served import Served
@@ -132,7 +132,9 @@ class Watch:
         else:
             self.counts[f"refused:{reply.get('reason', 'accepted')}"] += 1
 
-    def _dead_letter(self, letter: DeadLetter) -> None:
+    def _dead_letter(self, letter: DeadLetterMessage) -> None:
+        if isinstance(letter, KeyReleased):
+            return
         self.counts["dead_letters"] += 1
         place = (letter.topic, letter.partition, letter.offset)
         spent = letter.cause.startswith("retries_spent") and letter.offset >= 0

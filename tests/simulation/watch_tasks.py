@@ -16,6 +16,7 @@ _FROM: dict[str, set[str | None]] = {
     "task.created.v1": {None},
     "task.material_confirmed.v1": {"CREATED"},
     "task.queued.v1": {"CREATED", "QUEUED"},
+    "task.moved.v1": {"QUEUED"},
     "task.started.v1": {"QUEUED"},
     "task.progressed.v1": {"RUNNING"},
     "task.storing.v1": {"RUNNING"},
@@ -138,7 +139,7 @@ class TaskBook:
         counted = event["counted"]
         task.delay_ms = event["delay_ms"]
         task.retries += counted
-        task.losses += not counted
+        task.losses += not counted and event.get("loss") != "preempted"
         demand(task.retries <= 2, f"task {name}: {task.retries} retries")
         demand(task.losses <= 5, f"task {name}: {task.losses} losses")
         if event.get("loss") == "backstop":

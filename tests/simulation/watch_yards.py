@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 Attempt = tuple[str, int]
+_OF_NO_ATTEMPT = {
+    "pool.lane_paused.v1",
+    "pool.lane_resumed.v1",
+    "pool.breaker_opened.v1",
+    "pool.breaker_half_opened.v1",
+    "pool.breaker_closed.v1",
+    "pool.scaled.v1",
+    "pool.preempted.v1",
+}
 _LIVE = {"proposed", "granted", "accepted", "storing"}
 
 
@@ -51,7 +60,8 @@ class Yards:
         self._watch = watch
         self._partitions = partitions
         self.yards: dict[str, Yard] = {}
-        self._proposed: set[Attempt] = set()
+        self._proposed: set[tuple[str, Attempt]] = set()
+        self._asked_to_move: set[Attempt] = set()
         self.at_work: Callable[[str, str, int], bool] = lambda _incarnation, _task, _token: False
         """Whether an incarnation works on an attempt at this very instant; the fleet says."""
 
@@ -67,7 +77,9 @@ class Yards:
             self._dequeued(yard, event, at)
         elif kind == "pool.proposed.v1":
             self._propose(yard, attempt, event)
-        elif kind in {"pool.lane_paused.v1", "pool.lane_resumed.v1"}:
+        elif kind == "pool.move_asked.v1":
+            self._asked(yard, attempt, event)
+        elif kind in _OF_NO_ATTEMPT:
             pass
         else:
             self._moved(yard, attempt, event, at)
@@ -108,11 +120,25 @@ class Yards:
             ttl_ms = policy.TTL_SECONDS[lane] * 1000  # type: ignore[index]
             self._not_before(yard, since, at, ttl_ms, f"wait of {event['task_id']}")
 
+    def _asked(self, yard: Yard, attempt: Attempt, event: Json) -> None:
+        demand = self._watch.demand
+        token, _, _ = yard.queued.get(attempt[0], (-1, "", 0))
+        demand(token == attempt[1], f"{attempt}: asked to move, waiting with token {token}")
+        demand(attempt not in self._asked_to_move, f"{attempt}: asked to move twice")
+        self._asked_to_move.add(attempt)
+        demand(
+            (event["to_pool_id"], event["to_lane"])
+            != (event["pool_id"], yard.queued[attempt[0]][1])
+            or event.get("to_lower_spec", False),
+            f"{attempt}: asked to move to where it is",
+        )
+
     def _propose(self, yard: Yard, attempt: Attempt, event: Json) -> None:
         demand = self._watch.demand
         who = (event["runner_id"], event["incarnation_id"])
-        demand(attempt not in self._proposed, f"{attempt}: proposed twice")
-        self._proposed.add(attempt)
+        here = (event["pool_id"], attempt)  # a task that moves may be proposed by both pools
+        demand(here not in self._proposed, f"{here}: proposed twice")
+        self._proposed.add(here)
         token, _, _ = yard.queued.pop(attempt[0], (-1, "", 0))
         demand(token + 1 == attempt[1], f"{attempt}: proposed, waiting with token {token}")
         live = [
