@@ -1,0 +1,1 @@
+"""How soon a freed slot has its next task, on a whole installation."""
