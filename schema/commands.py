@@ -308,6 +308,8 @@ class DequeueTask(Command, tag="pool.dequeue.v1"):
     pool_id: PoolId
     task_id: TaskId
     token: Token
+    moved: bool = False
+    """Also a wait that the task was moved to; False, the one before it, and no later one."""
 
 
 class GrantAttempt(Command, tag="pool.grant.v1"):

@@ -16,6 +16,8 @@ import msgspec
 from schema.words import Lane
 
 _LANES: Final = tuple(Lane)
+SMALL_MAX: Final = 10
+"""Accounts of which no more wait are served as they come; larger ones are counted by name."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,23 @@ def wait_seconds(load: Load, lane: Lane, ahead: int | None = None) -> float:
     """
     before = load.waiting.get(lane, 0) if ahead is None else ahead
     return _until_picked(load, lane, before + 1)
+
+
+def ahead_of(
+    waiting: int, large: Mapping[str, int], account_id: str, weights: Mapping[str, int]
+) -> int:
+    """Tasks of its lane that go before one of this account: the `ahead` of `wait_seconds`.
+
+    A fair share lets who has few waiting pass who has many (`large`, of the `waiting`): of each of
+    those about as many go first as it has itself, by their weights. Who has few comes in turn.
+    """
+    own = large.get(account_id, 0)
+    rank = (own + 1 if own else SMALL_MAX) / weights.get(account_id, 1)
+    ahead = float(waiting - sum(large.values()) + own)
+    for other, count in large.items():
+        if other != account_id:
+            ahead += min(count, rank * weights.get(other, 1))
+    return max(0, round(ahead))
 
 
 def seconds_until_room(load: Load, lane: Lane, queue_limit: int) -> float:

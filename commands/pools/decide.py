@@ -81,9 +81,12 @@ def _enqueue(draft: Draft, command: c.EnqueueTask) -> None:
 
 
 def _dequeue(draft: Draft, command: c.DequeueTask) -> None:
-    """If a slot is proposed for it already, the task refuses to start, and that frees the slot."""
+    """If a slot is proposed for it already, the task refuses to start, and that frees the slot.
+
+    Told again, it ends no wait that the task has been moved to since, in this very pool.
+    """
     queued = draft.state.queued_task(command.pool_id, command.task_id)
-    if queued is not None and queued.token <= command.token:
+    if queued is not None and (queued.token, queued.moved) <= (command.token, command.moved):
         draft.say(e.TaskDequeued, command.pool_id, task_id=command.task_id, token=queued.token)
 
 

@@ -118,7 +118,11 @@ class Line:
         queued: Callable[[str], QueuedRow | None],
         floor_of: Callable[[int], tuple[int, int]],
     ) -> None:
-        """`floor_of` says what share counts as little, for a task of this place."""
+        """What is asked of a task and of a place.
+
+        `queued` reads the row of a task as long as it stands in this line, and `floor_of` says what
+        share counts as little for a task of this place.
+        """
         self._queued = queued
         self._floor_of = floor_of
         self.count = 0
@@ -155,7 +159,7 @@ class Line:
             self.movers.push(row.arrival, key, self.count)
 
     def remove(self, row: QueuedRow) -> None:
-        """It waits no longer; its row is gone already."""
+        """It waits here no longer: its row is gone already, or stands in another line."""
         flow = self.flows[row.account_id]
         flow.count -= 1
         self.count -= 1

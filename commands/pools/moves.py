@@ -48,7 +48,9 @@ def ask_newcomer(draft: "Draft", command: c.EnqueueTask) -> None:
         return
     if queued.moved or queued.asked or _stands(state, pool_id, queued.lane):
         return
-    if state.yard(pool_id).contest.is_promised(queued_key(pool_id, command.task_id)):
+    contest = state.yard(pool_id).contest
+    contest.end_holds(draft.now.served_ms)
+    if contest.is_promised(queued_key(pool_id, command.task_id)):
         return
     reason = _reason(state, pool_id, queued)
     place = None if reason is None else place_for(state, pool_id, queued, reason)

@@ -105,7 +105,8 @@ class Waiting:
         self._is_over = is_over
         self._floor_of = floor_of
         self._arrivals: dict[Lane, Ranked[int, str]] = {lane: Ranked(arrival) for lane in LANES}
-        self._capped: frozenset[str] = frozenset()
+        self._capped: frozenset[str] | None = None
+        """Models that have a cap; None: not known yet, each stands by itself meanwhile."""
         self.lines: tuple[dict[Kind, Line], ...] = ({}, {}, {})
         self.counts = [0, 0, 0]
 
@@ -119,7 +120,7 @@ class Waiting:
         number, kind = LANE_NUMBER[row.lane], self.kind_of(row)
         line = self.lines[number].get(kind)
         if line is None:
-            line = self.lines[number][kind] = Line(self._queued, self._floor_of)
+            line = self.lines[number][kind] = Line(self._held_in(kind), self._floor_of)
         flow = line.flows.get(row.account_id)
         if flow is None:
             share = self._share_of(row.lane, row.account_id)
@@ -128,13 +129,14 @@ class Waiting:
 
     def remove(self, row: QueuedRow) -> None:
         """Its row is gone already."""
-        number = LANE_NUMBER[row.lane]
-        self.counts[number] -= 1
-        kind = self.kind_of(row)
-        line = self.lines[number][kind]
-        line.remove(row)
-        if not line.count:
-            del self.lines[number][kind]
+        self.counts[LANE_NUMBER[row.lane]] -= 1
+        self._leave(row, self.kind_of(row))
+
+    def _leave(self, row: QueuedRow, kind: Kind) -> None:
+        lines = self.lines[LANE_NUMBER[row.lane]]
+        lines[kind].remove(row)
+        if not lines[kind].count:
+            del lines[kind]
 
     def marked(self, key: str, row: QueuedRow) -> None:
         """It was asked to move, or (an undone step) it was not."""
@@ -153,23 +155,43 @@ class Waiting:
 
     def kind_of(self, row: QueuedRow) -> Kind:
         """The line of a task. Callers name models as they like: only a capped one has its own."""
-        return row.scene, row.model if row.model in self._capped else ""
+        capped = self._capped
+        return row.scene, row.model if capped is None or row.model in capped else ""
 
     def cap(self, models: Iterable[str]) -> bool:
         """Another policy caps these models; whether that puts any tasks into other lines."""
         capped = frozenset(models) - {""}
-        added, dropped = capped - self._capped, self._capped - capped
-        self._capped = capped
-        moved = False
+        added = frozenset[str]() if self._capped is None else capped - self._capped
+        leaving: list[Entry] = []
         for lines in self.lines:
-            left = [kind for kind in lines if (added and not kind[1]) or kind[1] in dropped]
-            # In the order of their places: then hardly anything is sorted twice.
-            for _, _, key in sorted(one for kind in left for one in lines.pop(kind).entries()):
-                row = self._queued(key)
-                if row is not None:
-                    self._line_up(key, row)
-                    moved = True
-        return moved
+            for kind, line in list(lines.items()):
+                if kind[1] and kind[1] not in capped:
+                    leaving += line.entries()
+                    del lines[kind]
+                elif added and not kind[1]:
+                    leaving += [one for one in line.entries() if self._model_of(one) in added]
+        self._capped = capped
+        # In the order of their places: then hardly anything is sorted twice.
+        for _, _, key in sorted(leaving):
+            row = self._queued(key)
+            if row is not None:
+                if row.model in added:
+                    self._leave(row, (row.scene, ""))
+                self._line_up(key, row)
+        return bool(leaving)
+
+    def _model_of(self, entry: Entry) -> str:
+        row = self._queued(entry[2])
+        return "" if row is None else row.model
+
+    def _held_in(self, kind: Kind) -> Callable[[str], QueuedRow | None]:
+        """Reads the rows of the tasks that stand in the line of this kind, and no others."""
+
+        def queued(key: str) -> QueuedRow | None:
+            row = self._queued(key)
+            return row if row is not None and self.kind_of(row) == kind else None
+
+        return queued
 
     def keys(self, lane: Lane) -> list[str]:
         """The tasks that wait in a lane, in no order."""

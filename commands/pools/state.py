@@ -19,7 +19,6 @@ from commands.pools.rows import (
     LANE_NUMBER,
     LANES,
     LIVE,
-    POLICY_KEY,
     BreakerRow,
     BreakerState,
     LeaseRow,
@@ -137,7 +136,8 @@ class Yard:
             return floor(expected_ms, at_ms, half_life_ms)
 
         self.waiting = Waiting(state.queued, share_of, self.over.__contains__, floor_of)
-        self.waiting.cap(state.pool_policy(pool_id).model_caps)
+        if state.policy() is not None:
+            self.waiting.cap(state.pool_policy(pool_id).model_caps)
         self.expiry: dict[Lane, Ranked[int, str]] = {
             lane: Ranked(expires_in(lane)) for lane in LANES
         }
@@ -401,7 +401,7 @@ class PoolState:
 
     # --- indexes ---------------------------------------------------------------------------------
 
-    def _set(self, key: str, row: Row | None) -> None:
+    def _set(self, key: str, row: Row | None) -> None:  # noqa: PLR0912 - a branch for each kind
         old = self.rows.get(key)
         if row is None:
             if old is None:
@@ -412,7 +412,9 @@ class PoolState:
                 return
             self.rows[key] = row
         kind = type(old if row is None else row)
-        if kind is QueuedRow:
+        if kind is PoolRow and old is not None:
+            pass  # nothing is sorted by it, and each event changes one
+        elif kind is QueuedRow:
             self._index_queued(key, old, row)
         elif kind is LeaseRow:
             self._index_lease(key, old, row)
@@ -455,6 +457,9 @@ class PoolState:
 
     def _index_lease(self, key: str, old: Row | None, row: Row | None) -> None:
         yard = self.yard(pool_of(key))
+        if type(old) is LeaseRow and type(row) is LeaseRow and _stands_as(old, row):
+            yard.contest.lease_changed(key, old, row)
+            return
         runner: str | None = None
         used = 0
         if type(old) is LeaseRow:
@@ -601,6 +606,18 @@ class PoolState:
 def _as_card(row: Row | None) -> tuple[bool, bool] | None:
     """What of a runner says who gives way on it; None: it is not there."""
     return (row.spot, row.draining) if type(row) is RunnerRow else None
+
+
+def _stands_as(old: LeaseRow, row: LeaseRow) -> bool:
+    """Whether only what victims are chosen by is another: a beat told of unsaved work."""
+    return (
+        old.stage is row.stage
+        and old.runner_id == row.runner_id
+        and old.accept_until_ms == row.accept_until_ms
+        and old.yield_until_ms == row.yield_until_ms
+        and (old.scene, old.probe, old.model) == (row.scene, row.probe, row.model)
+        and old.account_id == row.account_id
+    )
 
 
 def _what_is_little(state: PoolState, pool_id: PoolId) -> tuple[int, int]:

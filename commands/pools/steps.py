@@ -118,7 +118,7 @@ def _settle(draft: Draft, pool_id: PoolId, left: int) -> int:
     """Let drained runners go and propose free slots; hands back how many proposals are left."""
     state, served_ms = draft.state, draft.now.served_ms
     yard = state.yard(pool_id)
-    for key in sorted(yard.drained):
+    for key in sorted(yard.drained) if yard.drained else ():
         runner = state.runner(key)
         if runner is not None:
             draft.say(

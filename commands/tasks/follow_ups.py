@@ -94,6 +94,7 @@ def dequeue(asked: Asked, state: Queued) -> c.DequeueTask:
         pool_id=state.spec.pool_id,
         task_id=asked.task_id,
         token=state.course.token,
+        moved=state.spec.moved or state.spec.lowered,
     )
 
 

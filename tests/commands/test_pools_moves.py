@@ -182,6 +182,18 @@ def test_a_move_inside_the_pool_takes_the_place_of_the_old_wait(dequeued: bool) 
     full.pools.check()
 
 
+def test_leaving_the_old_wait_told_late_or_twice_ends_no_wait_that_the_task_was_moved_to() -> None:
+    full = shop(spare=None, lower_lane=Lane.P2)
+    full.come("t", model="xl")
+    full.pools.task_says(c.DequeueTask, "t", 0)
+    full.pools.enqueue("t", lane=Lane.P2, moved=True, model="xl")
+    assert full.pools.task_says(c.DequeueTask, "t", 0) == Decision()
+    assert full.pools.waits("t") is not None
+    canceled = full.pools.task_says(c.DequeueTask, "t", 0, moved=True)
+    assert [type(event) for event in canceled.events] == [e.TaskDequeued]
+    full.pools.check()
+
+
 def test_a_task_that_comes_back_after_an_attempt_is_judged_anew() -> None:
     full = shop()
     full.come("t", model="xl")

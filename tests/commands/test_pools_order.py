@@ -453,7 +453,7 @@ def test_a_model_that_is_capped_while_its_tasks_wait_is_capped_for_them_too() ->
     for number in range(4):
         shop.come(f"xl-{number}", model="xl")
         shop.come(f"yy-{number}", model="other")
-    numbers = {"lease_seconds": FOREVER, "beat_seconds": FOREVER - 1}
+    numbers: dict[str, Any] = {"lease_seconds": FOREVER, "beat_seconds": FOREVER - 1}
     shop.pools.publish(policy(2, model_caps={"xl": 1}, **numbers))
     shop.pools.check()
     assert shop.work(4) == ["xl-0", "yy-0", "yy-1", "yy-2"]
@@ -467,7 +467,11 @@ def test_a_model_that_is_capped_while_its_tasks_wait_is_capped_for_them_too() ->
 @settings(max_examples=20, deadline=None)
 def test_whatever_models_come_and_are_capped_a_rebuilt_order_is_the_same(seed: int) -> None:
     random, shop = Random(seed), Shop(slots=3, preemptible=True)
-    numbers = {"lease_seconds": FOREVER, "beat_seconds": FOREVER - 1, "preemptible": True}
+    numbers: dict[str, Any] = {
+        "lease_seconds": FOREVER,
+        "beat_seconds": FOREVER - 1,
+        "preemptible": True,
+    }
     for step in range(60):
         match random.randrange(8):
             case 0:

@@ -659,9 +659,23 @@ def test_who_seeks_is_found_whatever_models_a_new_policy_caps() -> None:
     pools.pause(Lane.P0)
     for number in range(3):
         pools.enqueue(f"vip{number}", lane=Lane.P0, model=f"m{number}")
-    fields = {"preemptible": True, "min_run_seconds": 30, "yield_seconds": 20}
+    fields: dict[str, Any] = {"preemptible": True, "min_run_seconds": 30, "yield_seconds": 20}
     pools.publish(policy(3, model_caps={"m0": 1, "m1": 1}, **fields))
     pools.check()
     assert victims(pools.resume(Lane.P0)) == [("low", "vip0")]
     pools.publish(policy(4, **fields))
+    pools.check()
+
+
+def test_whose_promise_is_over_is_asked_to_wait_elsewhere_like_anybody() -> None:
+    pools = preemptible(model_caps={"m": 1})
+    ran(pools, "low", Lane.P2, "r")
+    wait_ms(pools, MIN_RUN_MS)
+    assert victims(pools.enqueue("vip", lane=Lane.P0)) == [("low", "vip")]
+    pools.task_says(c.DequeueTask, "vip", 0)
+    pools.served_ms += 2 * YIELD_MS
+    pools.register("r2", slots=2)
+    pools.enqueue("first", model="m")
+    back = pools.enqueue("vip", lane=Lane.P0, model="m", lower_spec=True)
+    assert [type(event) for event in back.events] == [e.TaskEnqueued, e.TaskMoveAsked]
     pools.check()

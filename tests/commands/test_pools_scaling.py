@@ -482,7 +482,11 @@ def test_an_idle_pool_shrinks_though_the_policy_cuts_its_time_into_longer_parts(
     wanted = pools.state.scale(A)
     assert wanted is not None
     assert wanted.cards == 8
-    numbers = {"slots_per_card": SLOTS, "lease_seconds": 10**6, "beat_seconds": 10**5}
+    numbers: dict[str, Any] = {
+        "slots_per_card": SLOTS,
+        "lease_seconds": 10**6,
+        "beat_seconds": 10**5,
+    }
     longer = replace(SCALING, look_back_seconds=600, down_seconds=60)
     pools.publish(policy(2, scaling=longer, **numbers))
     for _ in range(5):

@@ -84,7 +84,7 @@ def test_after_a_failure_a_moved_task_waits_where_it_was_moved_to() -> None:
 
 def test_a_cancel_reaches_the_pool_where_the_task_waits() -> None:
     queued().given(w.move()).when(w.cancel()).orders(
-        c.ReleaseReservation, a(c.DequeueTask, pool_id=w.SPARE, token=0)
+        c.ReleaseReservation, a(c.DequeueTask, pool_id=w.SPARE, token=0, moved=True)
     )
 
 
