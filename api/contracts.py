@@ -557,7 +557,7 @@ class BreakerView(View):
     state: Literal["closed", "open", "half_open"]
     failed: int
     counted: int
-    who: str | None = Field(description="Who closed it by hand.")
+    who: str | None = Field(description="Who closed it by hand; told to operators.")
     why: str | None
     since: datetime
 

@@ -38,9 +38,10 @@ async def metrics(parts: PartsHere) -> Response:
     response_model=contracts.PoolsView,
     responses=problems(401, 503),
 )
-async def get_pools(parts: PartsHere, claims: Caller) -> Response:  # noqa: ARG001 - admitted
+async def get_pools(parts: PartsHere, claims: Caller) -> Response:
     """How busy the pools are, how long a new task would wait, what of late was as it should be."""
-    return answer({"pools": parts.objectives.views(parts.standing.policy())})
+    policy = parts.standing.policy()
+    return answer({"pools": parts.objectives.views(policy, operates=claims.operates)})
 
 
 def _measure(parts: Parts) -> None:

@@ -161,6 +161,8 @@ async def _retried(parts: Parts, row: Row) -> bool:
     A task that somebody retried since needs nothing but that its letter is closed. The command is
     that of the user's own retry of this failure: both are one. Raises Problem when it is refused.
     """
+    if row["status"] is None:  # it is being folded anew: nobody knows how the task stands
+        raise at_the_door(Door.READ_MODEL_AWAY, "It does not hold this task now.")
     if row["status"] != Status.FAILED:
         return True
     command = RetryTask(

@@ -234,10 +234,10 @@ class Objectives:
         self._figures = figures(policy, recent, self._promises.errors())
         self._gauges.tell(self._figures, self._pools.loads())
 
-    def views(self, policy: Policy) -> list[dict[str, Any]]:
+    def views(self, policy: Policy, *, operates: bool) -> list[dict[str, Any]]:
         """`GET /v1/pools`: the pools, with their waits of late and their objectives."""
         found = self._figures
-        views = self._pools.views(policy)
+        views = self._pools.views(policy, operates=operates)
         for view in views:
             pool_id = view["pool_id"]
             for lane in view["lanes"]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from api.problems import Door, Problem, at_the_door
-from api.reads import SMALL_MAX, Breaker, LaneLoad, PoolLoad
-from schema.estimates import Load, seconds_until_room, wait_seconds
+from api.reads import Breaker, LaneLoad, PoolLoad
+from schema.estimates import Load, ahead_of, seconds_until_room, wait_seconds
 from schema.ids import AccountId, PoolId
 from schema.policy import LanePolicy, Policy, PoolPolicy
 from schema.words import Lane, Scene
@@ -91,11 +91,19 @@ class Pools:
         """Of every pool that was ever used."""
         return list(self._loads.values())
 
-    def views(self, policy: Policy) -> list[dict[str, Any]]:
-        """Every pool of the policy, with the wait that a new task would see in each lane."""
-        return [self._view(policy, pool_id, self._loads.get(pool_id)) for pool_id in policy.pools]
+    def views(self, policy: Policy, *, operates: bool = False) -> list[dict[str, Any]]:
+        """Every pool of the policy, with the wait that a new task would see in each lane.
 
-    def _view(self, policy: Policy, pool_id: PoolId, load: PoolLoad | None) -> dict[str, Any]:
+        Who did something is told only to whoever operates.
+        """
+        return [
+            self._view(policy, pool_id, self._loads.get(pool_id), operates=operates)
+            for pool_id in policy.pools
+        ]
+
+    def _view(
+        self, policy: Policy, pool_id: PoolId, load: PoolLoad | None, *, operates: bool
+    ) -> dict[str, Any]:
         lanes = []
         for lane, rules in policy.pools[pool_id].lanes.items():
             at = load.lanes.get(lane, _NOTHING) if load else _NOTHING
@@ -120,7 +128,10 @@ class Pools:
             "cards_wanted": load.cards_wanted if load else None,
             "held_seconds": None if held is None else round(held, 3),
             "lanes": lanes,
-            "breakers": [_breaker_view(breaker) for breaker in load.breakers] if load else [],
+            "breakers": [
+                _breaker_view(breaker if operates else breaker._replace(who=""))
+                for breaker in (load.breakers if load else ())
+            ],
         }
 
 
@@ -138,18 +149,8 @@ def load_of(rules: PoolPolicy, load: PoolLoad) -> Load:
 
 
 def _ahead(rules: PoolPolicy, at: LaneLoad, account_id: str) -> int:
-    """Tasks of its lane that go before one of this account.
-
-    A fair share lets who has few waiting pass who has many: of each of those about as many go
-    first as it has itself, by their weights. Accounts that have few are taken as they come.
-    """
-    own = at.large.get(account_id, 0)
-    rank = (own + 1 if own else SMALL_MAX) / rules.tenant_weights.get(account_id, 1)
-    ahead = float(at.waiting - sum(at.large.values()) + own)
-    for other, waiting in at.large.items():
-        if other != account_id:
-            ahead += min(waiting, rank * rules.tenant_weights.get(other, 1))
-    return max(0, round(ahead))
+    """Tasks of its lane that go before one of this account."""
+    return ahead_of(at.waiting, at.large, account_id, rules.tenant_weights)
 
 
 def _check_lane(policy: Policy, load: PoolLoad, rules: LanePolicy, estimate: Estimate) -> None:

@@ -244,7 +244,7 @@ LETTERS = f"""
 SELECT {_LETTER_COLUMNS} FROM dead_letters AS d {_OF_LETTER}
 WHERE $1::text IS NULL OR d.state = $1
 ORDER BY d.at DESC, d.letter_id DESC LIMIT $2
-"""
+"""  # noqa: S608 - made of constants
 # Found by each of its ids for itself: one question for all of them would read every letter there is
 # with its task. Only letters that say of no trace themselves are asked for that of their task.
 _LETTERS_OF = f"""
@@ -261,7 +261,7 @@ FROM (
 JOIN dead_letters AS d ON d.letter_id = asked.letter_id
 {_OF_LETTER}
 WHERE $2::text IS NULL OR d.state = $2
-"""
+"""  # noqa: S608 - made of constants
 LETTERS_OF = f"""
 SELECT {_LETTER_COLUMNS} {_LETTERS_OF} ORDER BY d.at DESC, d.letter_id DESC LIMIT $3
 """

@@ -61,6 +61,7 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._running = asyncio.Lock()
         self._ending = asyncio.Lock()
+        self._burying: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
@@ -82,6 +83,7 @@ class WorkerProcess:
             env={**os.environ, **_ENVIRONMENT},
             start_new_session=True,
         )
+        self._burying = asyncio.create_task(self._bury(self._process))
         try:
             async with asyncio.timeout(_START_SECONDS_MAX):
                 answer = await self._answer(self._process)
@@ -153,13 +155,26 @@ class WorkerProcess:
     async def kill(self) -> None:
         """End the whole group: asked first, made to after the grace; returns when it is gone."""
         async with self._ending:
-            process, self._process = self._process, None
-            if process is None:
-                return
-            await _end_group(process.pid, self._grace_seconds)
-            await process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
+            if self._process is not None:
+                await self._end(self._process)
+
+    async def _bury(self, process: asyncio.subprocess.Process) -> None:
+        """See to the group of a worker that ended by itself, idle or not, as soon as it has.
+
+        Its number is the group's only until the kernel gives it to somebody else: to end that
+        group later, when the slot is next used, could end a stranger's.
+        """
+        await process.wait()
+        async with self._ending:
+            if self._process is process:
+                await self._end(process)
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        self._process = None
+        await _end_group(process.pid, self._grace_seconds)
+        await process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
     async def _converse(
         self, work: Work, on_progress: Callable[[Progress], None], save: asyncio.Event

@@ -9,6 +9,7 @@ import time
 from typing import Any
 from uuid import uuid4
 
+import asyncpg
 import httpx
 import pytest
 
@@ -28,7 +29,7 @@ from schema.ids import (
 from schema.objects import failure_key
 from schema.policy import Price
 from schema.routes import Route, route
-from schema.settings import Kafka, load, need
+from schema.settings import Kafka, Postgres, load, need
 from schema.topics import Topic
 from schema.wires.log import LogWriter
 from schema.wires.objects import ObjectMissingError, ObjectStore
@@ -151,6 +152,29 @@ def test_a_spent_task_is_found_by_its_trace_and_tried_again_for_its_user(
     assert (stored["failure"], stored["last_failure"]) == ("retries_spent", "internal")
     assert stored["letter_id"] == letter["letter_id"]
     assert stored["complete"] is True
+
+
+def test_a_spent_task_that_the_read_model_does_not_hold_keeps_its_letter_open(
+    operator: Caller, ann: Caller, system: System
+) -> None:
+    """It is being folded anew: closed now, the letter would say of a retry that never was."""
+    task = ann.submit(fail="internal", fail_on_attempts=[1, 2, 3], no_op=True)
+    ann.until(task, "FAILED")
+    until(operator, task, "open")
+    postgres: Postgres = need(load(system.installation.environ()), "postgres")
+
+    async def forget() -> None:
+        db = await asyncpg.connect(postgres.dsn)
+        await db.execute("DELETE FROM tasks WHERE task_id = $1", task)
+        await db.close()
+
+    asyncio.run(forget())
+    answer = ask(operator, "redrive", task)
+    assert (answer.status_code, answer.json()["code"]) == (503, "read_model_away")
+    (letter,) = letters(operator, task)
+    assert letter["state"] == "open"
+    assert ask(operator, "discard", task).status_code == 202
+    until(operator, task, "discarded")
 
 
 def _object(system: System, key: str) -> dict[str, Any]:

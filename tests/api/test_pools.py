@@ -2,7 +2,7 @@
 
 import json
 import math
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ import pytest
 
 from api.pools import Pools
 from api.problems import Problem
-from api.reads import LaneLoad, PoolLoad
+from api.reads import Breaker, LaneLoad, PoolLoad
 from cutlog.installation import LOCAL_POLICY
 from schema.ids import AccountId
 from schema.policy import LanePolicy, Policy, PoolPolicy, read_policy
@@ -103,6 +103,17 @@ def test_who_has_many_waiting_is_told_so_and_is_in_nobody_elses_way() -> None:
         if (view["pool_id"], lane["lane"]) == (POOL, "p1")
     )
     assert lane["estimated_wait_seconds"] == 62
+
+
+def test_who_closed_a_breaker_is_told_to_operators_alone() -> None:
+    breaker = Breaker("autocut", "closed", 0, 0, "operator-7", "new driver", datetime.now(UTC))
+    pools = Pools()
+    pools.take([PoolLoad(POOL, 1, 0, {}, breakers=(breaker,))])
+    for operates, who in ((False, None), (True, "operator-7")):
+        (told,) = (
+            one for view in pools.views(POLICY, operates=operates) for one in view["breakers"]
+        )
+        assert (told["who"], told["why"]) == (who, "new driver")
 
 
 def test_twice_the_weight_is_half_the_tasks_of_others_ahead() -> None:

@@ -94,6 +94,24 @@ async def test_a_worker_killed_from_outside_is_told(worker: WorkerProcess, tmp_p
     assert died.value.returncode == -signal.SIGKILL
 
 
+async def test_a_worker_that_dies_idle_is_forgotten_with_its_number(
+    worker: WorkerProcess, tmp_path: Path
+) -> None:
+    """The kernel gives the number to others: whoever ended that group later would end a stranger's.
+
+    What the worker had started goes at once.
+    """
+    await worker.start()
+    group = worker.pid
+    assert group is not None
+    os.kill(group, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while worker.pid is not None:  # noqa: ASYNC110 - nothing else tells of it
+            await asyncio.sleep(0.01)
+    assert group_members(group) == []
+    assert (await worker.run(_rehearsal(tmp_path, no_op=True), _ignore)).files == ()
+
+
 async def test_a_hang_that_ignores_to_be_asked_is_killed_at_its_limit(
     worker: WorkerProcess, tmp_path: Path
 ) -> None:
