@@ -28,7 +28,6 @@ from schema.wires.telemetry import facts
 
 _SQL: Final = (Path(__file__).parent / "sql" / "failures.sql").read_text().split("\n-- ;;\n")
 _NEWS, _MOVE, _FAILED, _EVENTS, _TASK, _LETTERS, _OPEN = _SQL
-EVERY_SECONDS: Final = 2.0
 BROKEN_SECONDS: Final = 30.0
 PAGE: Final = 100
 AT_ONCE: Final = 8
@@ -65,7 +64,7 @@ class Archive:
         store: ObjectStore | None,
         registry: CollectorRegistry,
         *,
-        every_seconds: float = EVERY_SECONDS,
+        every_seconds: float,
     ) -> None:
         self._dsn = dsn
         self._store = store

@@ -34,10 +34,6 @@ class Fold(Protocol):
     tables: ClassVar[tuple[str, ...]]
     """Tables that nobody else writes; emptying them and the topic's positions begins anew."""
 
-    async def prepare(self, db: Db) -> None:
-        """Make the connection's staging tables, and read what the fold keeps in memory."""
-        ...
-
     async def apply(self, db: Db, facts: Sequence[Fact]) -> None:
         """Write the rows of these facts. Raises GapError; runs inside the transaction."""
         ...
@@ -101,13 +97,24 @@ async def copy(db: Db, table: str, columns: Sequence[str], rows: Sequence[Sequen
         await db.copy_records_to_table(table, columns=columns, records=rows)
 
 
-async def change(
-    db: Db, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], merge: str
-) -> None:
-    """Change rows by a staging table and the statement that merges it: every one must be there."""
+async def put(db: Db, statement: str, rows: Sequence[Sequence[Any]]) -> str:
+    """Run a statement that takes each column of the rows as an array; its tag, "" for no rows.
+
+    Arrays leave nothing behind: the plan of the statement is made once a connection. A staging
+    table that a commit empties would have it made anew for every batch.
+    """
     if not rows:
-        return
-    await copy(db, table, columns, rows)
-    done = await db.execute(merge)
-    if done != f"UPDATE {len(rows)}":
-        raise AssertionError(f"{table}: {len(rows)} rows were to change, but: {done}")
+        return ""
+    columns = zip(*rows, strict=True)
+    # `unnest` fills what is shorter with NULL: a column of nothing else needs no array.
+    done: str = await db.execute(
+        statement, *(None if column.count(None) == len(column) else column for column in columns)
+    )
+    return done
+
+
+async def change(db: Db, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+    """Change rows as `put` does: every one must be there."""
+    done = await put(db, statement, rows)
+    if rows and done != f"INSERT 0 {len(rows)}":
+        raise AssertionError(f"{len(rows)} rows were to change, but: {done}")

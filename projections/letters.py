@@ -19,9 +19,6 @@ class Letters:
     topic: ClassVar[Topic] = Topic.DEAD_LETTERS
     tables: ClassVar[tuple[str, ...]] = ("dead_letters", "parked_keys")
 
-    async def prepare(self, db: Db) -> None:
-        """Nothing to prepare."""
-
     def forget(self) -> None:
         """It remembers nothing."""
 

@@ -10,7 +10,7 @@ from schema import events as e
 from schema.topics import Topic
 
 _SQL: Final = (Path(__file__).parent / "sql" / "materials.sql").read_text().split("\n-- ;;\n")
-_STAGE, _LAST_SEQS, _MERGE = _SQL
+_LAST_SEQS, _MERGE = _SQL
 _COLUMNS: Final = (
     "material_id", "user_id", "tenant_id", "content_type", "size", "sha256", "status", "reason",
     "private", "seq", "created_at", "updated_at",
@@ -57,9 +57,6 @@ class Materials:
     def __init__(self) -> None:
         self._seqs = Seqs()
 
-    async def prepare(self, db: Db) -> None:
-        await db.execute(_STAGE)
-
     def forget(self) -> None:
         self._seqs.forget()
 
@@ -82,7 +79,7 @@ class Materials:
         new = [row.values(_COLUMNS) for row in rows.values() if row.created_at is not None]
         await copy(db, "materials", _COLUMNS, new)
         changed = [row.values(_CHANGED) for row in rows.values() if row.created_at is None]
-        await change(db, "fold_materials", _CHANGED, changed, _MERGE)
+        await change(db, _MERGE, changed)
 
 
 def _fold(row: _Row, event: e.MaterialEvent) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
 from projections.flow import Additions, Flow
-from projections.folding import Db, Fact, Seqs, copy
+from projections.folding import Db, Fact, Seqs, put
 from schema import events as e
 from schema.topics import Topic
 
 _SQL: Final = (Path(__file__).parent / "sql" / "pools.sql").read_text().split("\n-- ;;\n")
 (
-    _STAGE,
     _LAST_SEQS,
     _FIND_WAITING,
     _DELETE_WAITING,
@@ -133,6 +132,10 @@ class _Changes:
         """The row of a task that waits."""
         return self.waiting[place] if place in self.waiting else self._found.get(place)
 
+    def stood(self, place: _Place) -> bool:
+        """Whether the table has a row of the task."""
+        return place in self._found
+
     def wait(self, place: _Place, row: _Waiting | None) -> None:
         """It waits like this from here on."""
         before = self.waits(place)
@@ -171,9 +174,6 @@ class Pools:
         self._ready: dict[str, int] = {}
         """Slots of ready runners, by pool."""
         self._loaded = False
-
-    async def prepare(self, db: Db) -> None:
-        await db.execute(_STAGE)
 
     def forget(self) -> None:
         self._seqs.forget()
@@ -479,25 +479,15 @@ def _key(fact: Fact) -> str:
 async def _write(db: Db, changes: _Changes) -> None:
     if changes.waiting:
         gone = [place for place, row in changes.waiting.items() if row is None]
-        if gone:
-            pools, tasks = zip(*gone, strict=True)
-            await db.execute(_DELETE_WAITING, list(pools), list(tasks))
+        await put(db, _DELETE_WAITING, [place for place in gone if changes.stood(place)])
         rows = [row for row in changes.waiting.values() if row is not None]
-        if rows:
-            await copy(db, "fold_pool_waiting", _Waiting._fields, rows)
-            await db.execute(_MERGE_WAITING)
+        await put(db, _MERGE_WAITING, rows)
     if changes.slots:
         over = [attempt for attempt, row in changes.slots.items() if row is None]
-        if over:
-            pools, tasks, tokens = zip(*over, strict=True)
-            await db.execute(_DELETE_SLOTS, list(pools), list(tasks), list(tokens))
+        await put(db, _DELETE_SLOTS, over)
         slots = [row for row in changes.slots.values() if row is not None]
-        if slots:
-            await copy(db, "fold_pool_slots", _Slot._fields, slots)
-            await db.execute(_MERGE_SLOTS)
-    if changes.runners:
-        await copy(db, "fold_runners", _Runner._fields, list(changes.runners.values()))
-        await db.execute(_MERGE_RUNNERS)
+        await put(db, _MERGE_SLOTS, slots)
+    await put(db, _MERGE_RUNNERS, list(changes.runners.values()))
     for lane in changes.lanes.values():
         await db.execute(_MERGE_LANES, *lane)
     for breaker in changes.breakers.values():

@@ -83,7 +83,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         )
         progress = _progress(kafka, redis)
         store = None if settings.objects is None else ObjectStore(settings.objects)
-        archive = Archive(postgres.dsn, store, registry)
+        archive = Archive(
+            postgres.dsn, store, registry, every_seconds=settings.projections.archive_ms / 1000
+        )
         write_ready_file(settings.process.ready_file, metrics_port=health.port)
         _log.info("projector runs", extra=facts(metrics_port=health.port, epoch=epoch))
         await _together(

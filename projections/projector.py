@@ -26,6 +26,10 @@ from schema.wires.telemetry import facts as log_facts
 RECORDS_MAX: Final = 20_000
 QUIET_WAIT_SECONDS: Final = 0.01
 READ_SECONDS: Final = 0.5
+LAST_READS_SECONDS: Final = 0.02
+"""What waits at the broker is fetched within it, so a window holds what came until its end."""
+BEHIND_RECORDS: Final = 1_000
+"""Whoever has so many to fetch at once does not wait for more."""
 CAUGHT_UP_EVERY_SECONDS: Final = 5.0
 STUCK_SECONDS: Final = 60.0
 COMMAND_SECONDS: Final = 30.0
@@ -97,6 +101,8 @@ class Projector:
     async def _collect(self) -> list[LogBatch]:
         """The next window: what comes until it is time for another transaction.
 
+        It is not read as it trickles in: each fetch costs us and the broker the same, be it full
+        or nearly empty.
         Markers without records wait for the next window; they are not worth a transaction.
         """
         batches = self._markers + await self._reader.read(READ_SECONDS)
@@ -106,6 +112,8 @@ class Projector:
             return []
         until = max(self._began + self._window, time.monotonic() + QUIET_WAIT_SECONDS)
         count = sum(len(batch.records) for batch in batches)
+        if sum(self._reader.lag().values()) < BEHIND_RECORDS:
+            await asyncio.sleep(until - LAST_READS_SECONDS - time.monotonic())
         while count < RECORDS_MAX:
             left = until - time.monotonic()
             if left <= 0:
@@ -207,7 +215,6 @@ class Projector:
             db: Db = await connect(self._dsn)
             for fold in self._folds.values():
                 fold.forget()
-                await fold.prepare(db)
             self._db = db
         return self._db
 
@@ -218,15 +225,20 @@ class Projector:
 
 
 async def connect(dsn: str) -> Db:
-    """A connection for folding: small staging tables join big ones by their keys, never by hash."""
+    """A connection for folding: rows are found by their keys, however small a table is now.
+
+    Plans are made once a connection, often while tables are empty, and kept while they grow.
+    """
     db: Db = await asyncpg.connect(
         dsn,
         timeout=10,
         command_timeout=COMMAND_SECONDS,
+        max_cached_statement_lifetime=0,
         server_settings={
             "enable_hashjoin": "off",
             "enable_mergejoin": "off",
-            # Planning for 64 partitions costs more than running; staging tables are always small.
+            "enable_seqscan": "off",
+            # Planning for 64 partitions costs more than running.
             "plan_cache_mode": "force_generic_plan",
             "timezone": "UTC",
             "client_min_messages": "warning",

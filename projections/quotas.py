@@ -5,22 +5,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final, assert_never
 
-from projections.folding import Db, Fact, Seqs, copy
+from projections.folding import Db, Fact, Seqs, copy, put
 from schema import events as e
 from schema.codec import encode
 from schema.topics import Topic
 
 _SQL: Final = (Path(__file__).parent / "sql" / "quotas.sql").read_text().split("\n-- ;;\n")
-_STAGE, _LAST_SEQS, _DAYS_OF, _MERGE_WINDOWS, _MERGE_ACCOUNTS, _MERGE_SEQS, _ADD_POLICY = _SQL
+_LAST_SEQS, _DAYS_OF, _MERGE_WINDOWS, _MERGE_ACCOUNTS, _MERGE_SEQS, _ADD_POLICY = _SQL
 _ENTRY_COLUMNS: Final = (
     "event_id", "account_id", "seq", "kind", "user_id", "scene", "task_id", "reservation_id",
     "charge_id", "amount_micros", "released_micros", "month_start", "day_start", "minute_start",
     "who", "why", "at",
-)  # fmt: skip
-_WINDOW_COLUMNS: Final = (
-    "account_id", "user_id", "scene", "kind", "start_at", "end_at", "submitted",
-    "reserved_micros", "spent_micros", "refunded_micros", "topped_up_micros", "limit_micros",
-    "updated_at",
 )  # fmt: skip
 CONTRACT: Final = ""
 """In place of a user: the contract of the whole account."""
@@ -100,9 +95,6 @@ class Quotas:
     def __init__(self) -> None:
         self._seqs = Seqs()
 
-    async def prepare(self, db: Db) -> None:
-        await db.execute(_STAGE)
-
     def forget(self) -> None:
         self._seqs.forget()
 
@@ -134,11 +126,8 @@ class Quotas:
             if version is None and before is not None:
                 version = before[2]
             accounts[event.account_id] = (event.account_id, event.seq, version, event.at)
-        await copy(db, "fold_quota_windows", _WINDOW_COLUMNS, windows.rows())
-        await db.execute(_MERGE_WINDOWS)
-        columns = ("account_id", "seq", "policy_version", "updated_at")
-        await copy(db, "fold_quota_accounts", columns, list(accounts.values()))
-        await db.execute(_MERGE_ACCOUNTS)
+        await put(db, _MERGE_WINDOWS, windows.rows())
+        await put(db, _MERGE_ACCOUNTS, list(accounts.values()))
 
 
 def _key(fact: Fact) -> str:

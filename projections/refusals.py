@@ -4,17 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from projections.folding import Db, Fact, copy, storable
+from projections.folding import Db, Fact, put, storable
 from schema.codec import encode
 from schema.replies import CommandRefused
 from schema.topics import Topic
 
-_SQL: Final = (Path(__file__).parent / "sql" / "refusals.sql").read_text().split("\n-- ;;\n")
-_STAGE, _MERGE = _SQL
-_COLUMNS: Final = (
-    "command_id", "command", "key", "user_id", "reason", "detail", "remaining", "resets_at", "at",
-    "log_partition", "log_offset",
-)  # fmt: skip
+_MERGE: Final = (Path(__file__).parent / "sql" / "refusals.sql").read_text()
 
 
 class Refusals:
@@ -24,17 +19,13 @@ class Refusals:
     topic: ClassVar[Topic] = Topic.REFUSALS
     tables: ClassVar[tuple[str, ...]] = ("refusals",)
 
-    async def prepare(self, db: Db) -> None:
-        await db.execute(_STAGE)
-
     def forget(self) -> None:
         """It remembers nothing."""
 
     async def apply(self, db: Db, facts: Sequence[Fact]) -> None:
         """One row a command."""
         rows = {fact.message.command_id: _row(fact) for fact in facts}
-        await copy(db, "fold_refusals", _COLUMNS, list(rows.values()))
-        await db.execute(_MERGE)
+        await put(db, _MERGE, list(rows.values()))
 
 
 def _row(fact: Fact) -> tuple[Any, ...]:

@@ -1,8 +1,8 @@
 """Tasks: their rows and their events, from `task-events`.
 
 A milestone is an event and writes no row: its percent is read from `task_events`. Rows that are
-made in a batch are copied in whole; the others are changed from a staging table. Each token that
-was started has a row in `task_attempts`; what attempts burnt is added up in `pool_waste`.
+made in a batch are copied in whole; the others are changed by one statement. Each token that was
+started has a row in `task_attempts`; what attempts burnt is added up in `pool_waste`.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
-from projections.folding import Db, Fact, Seqs, change, copy, storable
+from projections.folding import Db, Fact, Seqs, change, copy, put, storable
 from schema import events as e
 from schema.codec import encode
 from schema.ids import shard_of
@@ -19,7 +19,7 @@ from schema.topics import Topic
 from schema.words import LossCause, Status
 
 _SQL: Final = (Path(__file__).parent / "sql" / "tasks.sql").read_text().split("\n-- ;;\n")
-_STAGE, _LAST_SEQS, _MERGE, _START_ATTEMPTS, _END_ATTEMPTS = _SQL
+_LAST_SEQS, _MERGE, _START_ATTEMPTS, _END_ATTEMPTS, _ADD_WASTE = _SQL
 _EVENT_COLUMNS: Final = (
     "task_id", "seq", "user_id", "log_partition", "log_offset", "kind", "at", "body",
 )  # fmt: skip
@@ -28,73 +28,57 @@ _EVENT_COLUMNS: Final = (
 class _Row:
     """What a batch does to one task. None: the column stays as it is (for a new row: NULL)."""
 
-    __slots__ = (
-        "account_id", "card_measured", "card_ms", "cause", "charge_micros", "created_at",
-        "deadline_seconds", "ended_at", "facts", "failure", "files", "fingerprint", "lane",
-        "last_failure", "loss", "losses", "lower_spec", "material_ids", "message", "parameters",
-        "policy_version", "pool_id", "private", "queued_at", "reason", "reservation_id",
-        "reserved_micros", "reset", "retries", "run_limit_seconds", "runner_id", "scene", "seq",
-        "shard", "started_at", "status", "storing", "task_id", "tenant_id", "tier", "token",
-        "trace_id", "updated_at", "user_id", "verdict",
-    )  # fmt: skip
-
     def __init__(self, task_id: str) -> None:
-        for name in self.__slots__:
-            setattr(self, name, None)
         self.shard = shard_of(task_id)
         self.task_id = task_id
-        self.retries = self.losses = self.card_ms = 0
-        self.card_measured = True
-        self.reset = False
-        """Retried by hand: counters and the end begin anew."""
-        self.verdict = False
-        """Failure, last failure, loss and message are set together, absent ones to NULL."""
 
     shard: int
     task_id: str
-    user_id: str
-    tenant_id: str
-    account_id: str
-    scene: str
-    tier: str
-    lane: str
-    pool_id: str
-    status: str | None
+    user_id: str | None = None
+    tenant_id: str | None = None
+    account_id: str | None = None
+    scene: str | None = None
+    tier: str | None = None
+    lane: str | None = None
+    pool_id: str | None = None
+    status: str | None = None
     seq: int
-    token: int | None
-    retries: int
-    losses: int
-    storing: bool | None
-    fingerprint: str
-    parameters: str
-    material_ids: list[str]
-    private: bytes | None
-    policy_version: int | None
-    reservation_id: str | None
-    reserved_micros: int | None
-    charge_micros: int | None
-    run_limit_seconds: int
-    trace_id: str
-    runner_id: str | None
-    failure: str | None
-    last_failure: str | None
-    loss: str | None
-    message: str | None
-    cause: str | None
-    reason: str | None
-    files: str | None
-    facts: str | None
-    card_ms: int
-    card_measured: bool
-    lower_spec: bool | None
-    deadline_seconds: int | None
-    created_at: datetime | None
-    queued_at: datetime | None
-    started_at: datetime | None
-    ended_at: datetime | None
+    token: int | None = None
+    retries: int = 0
+    losses: int = 0
+    storing: bool | None = None
+    fingerprint: str | None = None
+    parameters: str | None = None
+    material_ids: list[str] | None = None
+    private: bytes | None = None
+    policy_version: int | None = None
+    reservation_id: str | None = None
+    reserved_micros: int | None = None
+    charge_micros: int | None = None
+    run_limit_seconds: int | None = None
+    trace_id: str | None = None
+    runner_id: str | None = None
+    failure: str | None = None
+    last_failure: str | None = None
+    loss: str | None = None
+    message: str | None = None
+    cause: str | None = None
+    reason: str | None = None
+    files: str | None = None
+    facts: str | None = None
+    card_ms: int = 0
+    card_measured: bool = True
+    lower_spec: bool | None = None
+    deadline_seconds: int | None = None
+    created_at: datetime | None = None
+    queued_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
     updated_at: datetime
-    reset: bool
-    verdict: bool
+    reset: bool = False
+    """Retried by hand: counters and the end begin anew."""
+    verdict: bool = False
+    """Failure, last failure, loss and message are set together, absent ones to NULL."""
 
     def judge(
         self,
@@ -141,6 +125,9 @@ class _End(NamedTuple):
     card_measured: bool
 
 
+_GOES_ON: Final = (None,) * len(_End._fields[2:])
+
+
 class _Batch:
     """What a batch does to tasks and attempts."""
 
@@ -166,19 +153,23 @@ class _Batch:
 
     async def write(self, db: Db) -> None:
         """Attempts first: what they don't know of their task stands there as it was."""
-        if self.starts:
-            await copy(db, "fold_starts", _Start._fields, self.starts)
-            await db.execute(_START_ATTEMPTS)
-        if self.ends:
-            await copy(db, "fold_ends", _End._fields, list(self.ends.values()))
-            await db.execute(_END_ATTEMPTS)
+        ends = [self.ends.pop((one.task_id, one.token), None) for one in self.starts]
+        started = [
+            (*start, *(_GOES_ON if end is None else end[2:]))
+            for start, end in zip(self.starts, ends, strict=True)
+        ]
+        await put(db, _START_ATTEMPTS, started)
+        await put(db, _ADD_WASTE, _waste(self.starts, ends))
+        await put(db, _END_ATTEMPTS, list(self.ends.values()))
         new = [_new_values(row) for row in self.rows.values() if row.created_at is not None]
         changed = [_changed_values(row) for row in self.rows.values() if row.created_at is None]
         await copy(db, "tasks", _NEW_COLUMNS, new)
-        await change(db, "fold_tasks", _CHANGED_COLUMNS, changed, _MERGE)
+        await change(db, _MERGE, changed)
 
 
-_NEW_COLUMNS: Final = tuple(name for name in _Row.__slots__ if name not in ("reset", "verdict"))
+_NEW_COLUMNS: Final = tuple(
+    name for name in _Row.__annotations__ if name not in ("reset", "verdict")
+)
 _CHANGED_COLUMNS: Final = (
     "shard", "task_id", "seq", "updated_at", "reset", "verdict", "status", "token", "retries",
     "losses", "storing", "policy_version", "reservation_id", "reserved_micros", "charge_micros",
@@ -204,9 +195,6 @@ class Tasks:
 
     def __init__(self) -> None:
         self._seqs = Seqs()
-
-    async def prepare(self, db: Db) -> None:
-        await db.execute(_STAGE)
 
     def forget(self) -> None:
         self._seqs.forget()
@@ -242,6 +230,18 @@ def _event_row(fact: Fact) -> tuple[Any, ...]:
         event.at,
         fact.value.decode(),
     )
+
+
+def _waste(starts: Sequence[_Start], ends: Sequence[_End | None]) -> list[tuple[Any, ...]]:
+    """What attempts burnt that began and ended within the batch, by pool and cause."""
+    sums: dict[tuple[str, str], list[int]] = {}
+    for start, end in zip(starts, ends, strict=True):
+        if end is not None and end.cause is not None:
+            found = sums.setdefault((start.pool_id, end.cause), [0, 0, 0])
+            found[0] += 1
+            found[1] += end.card_ms
+            found[2] += end.card_ms - min(end.saved_ms, end.card_ms)
+    return [(*key, *counts) for key, counts in sums.items()]
 
 
 def _start(row: _Row, event: e.TaskStarted) -> _Start:

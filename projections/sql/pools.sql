@@ -1,7 +1,3 @@
-CREATE TEMP TABLE fold_pool_waiting (LIKE pool_waiting) ON COMMIT DELETE ROWS;
-CREATE TEMP TABLE fold_pool_slots (LIKE pool_slots) ON COMMIT DELETE ROWS;
-CREATE TEMP TABLE fold_runners (LIKE runners) ON COMMIT DELETE ROWS
--- ;;
 SELECT pool_id AS key, seq FROM pools WHERE pool_id = ANY ($1::text[])
 UNION ALL
 SELECT key, seq FROM projection_seqs WHERE key = ANY ($1::text[]) AND topic = $2
@@ -19,8 +15,14 @@ DELETE FROM pool_waiting AS w
 USING unnest($1::text[], $2::text[]) AS gone (pool_id, task_id)
 WHERE w.pool_id = gone.pool_id AND w.task_id = gone.task_id
 -- ;;
-INSERT INTO pool_waiting
-SELECT * FROM fold_pool_waiting
+INSERT INTO pool_waiting (
+    pool_id, task_id, token, lane, account_id, scene, enqueued_at, move_pool_id, move_lane,
+    move_reason
+)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::timestamptz[],
+    $8::text[], $9::text[], $10::text[]
+)
 ON CONFLICT (pool_id, task_id) DO UPDATE SET
     token = excluded.token, lane = excluded.lane, account_id = excluded.account_id,
     scene = excluded.scene, enqueued_at = excluded.enqueued_at,
@@ -31,16 +33,27 @@ DELETE FROM pool_slots AS s
 USING unnest($1::text[], $2::text[], $3::bigint[]) AS gone (pool_id, task_id, token)
 WHERE s.pool_id = gone.pool_id AND s.task_id = gone.task_id AND s.token = gone.token
 -- ;;
-INSERT INTO pool_slots
-SELECT * FROM fold_pool_slots
+INSERT INTO pool_slots (
+    pool_id, task_id, token, runner_id, incarnation_id, state, since, lane, scene, proposed_at,
+    preempted_for
+)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::timestamptz[],
+    $8::text[], $9::text[], $10::timestamptz[], $11::text[]
+)
 ON CONFLICT (pool_id, task_id, token) DO UPDATE SET
     -- All of it: a token that was refused may be proposed again, to another runner.
     runner_id = excluded.runner_id, incarnation_id = excluded.incarnation_id,
     state = excluded.state, since = excluded.since, lane = excluded.lane, scene = excluded.scene,
     proposed_at = excluded.proposed_at, preempted_for = excluded.preempted_for
 -- ;;
-INSERT INTO runners
-SELECT * FROM fold_runners
+INSERT INTO runners (
+    pool_id, runner_id, incarnation_id, slots, state, beat, registered_at, beat_at, spot
+)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::int[], $5::text[], $6::bigint[], $7::timestamptz[],
+    $8::timestamptz[], $9::boolean[]
+)
 ON CONFLICT (pool_id, runner_id) DO UPDATE SET
     incarnation_id = excluded.incarnation_id, slots = excluded.slots, state = excluded.state,
     beat = excluded.beat, registered_at = excluded.registered_at, beat_at = excluded.beat_at,

@@ -1,6 +1,3 @@
-CREATE TEMP TABLE fold_quota_windows (LIKE quota_windows) ON COMMIT DELETE ROWS;
-CREATE TEMP TABLE fold_quota_accounts (LIKE quota_accounts) ON COMMIT DELETE ROWS
--- ;;
 SELECT account_id AS key, seq FROM quota_accounts WHERE account_id = ANY ($1::text[])
 UNION ALL
 SELECT key, seq FROM projection_seqs WHERE key = ANY ($1::text[]) AND topic = $2
@@ -11,8 +8,15 @@ JOIN quota_entries AS e
   ON e.account_id = asked.account_id AND e.reservation_id = asked.reservation_id
 WHERE e.kind = 'reserved'
 -- ;;
-INSERT INTO quota_windows AS w
-SELECT * FROM fold_quota_windows
+INSERT INTO quota_windows AS w (
+    account_id, user_id, scene, kind, start_at, end_at, submitted, reserved_micros, spent_micros,
+    refunded_micros, topped_up_micros, limit_micros, updated_at
+)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::timestamptz[],
+    $7::int[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+    $13::timestamptz[]
+)
 ON CONFLICT (account_id, user_id, scene, kind, start_at) DO UPDATE SET
     end_at = coalesce(excluded.end_at, w.end_at),
     submitted = w.submitted + excluded.submitted,
@@ -23,8 +27,12 @@ ON CONFLICT (account_id, user_id, scene, kind, start_at) DO UPDATE SET
     limit_micros = coalesce(excluded.limit_micros, w.limit_micros),
     updated_at = excluded.updated_at
 -- ;;
-INSERT INTO quota_accounts AS a
-SELECT * FROM fold_quota_accounts
+INSERT INTO quota_accounts AS a (
+    account_id, seq, policy_version, updated_at
+)
+SELECT * FROM unnest(
+    $1::text[], $2::bigint[], $3::int[], $4::timestamptz[]
+)
 ON CONFLICT (account_id) DO UPDATE SET
     seq = excluded.seq,
     policy_version = coalesce(excluded.policy_version, a.policy_version),

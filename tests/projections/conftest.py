@@ -154,6 +154,7 @@ async def ground(stack: LocalStack) -> AsyncIterator[Ground]:
         **environ,
         "CUTLOG_POSTGRES_DSN": dsn,
         "CUTLOG_PROJECTIONS_WINDOW_MS": "20",
+        "CUTLOG_PROJECTIONS_ARCHIVE_MS": "300",
     }
     settings = load(variables)
     yield Ground(settings=settings, kafka=kafka, dsn=dsn, environ=variables)

@@ -77,7 +77,6 @@ class Story:
             of = facts[Topic.POOL_EVENTS if of_pool else Topic.TASK_EVENTS]
             of.append(Fact("", 0, len(of), event, encode(event)))
         for fold in (Tasks(), Pools()):
-            await fold.prepare(db)
             for start in range(0, len(facts[fold.topic]), batch):
                 async with db.transaction():
                     await fold.apply(db, facts[fold.topic][start : start + batch])

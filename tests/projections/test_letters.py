@@ -4,13 +4,15 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from api import queries
+from api.reads import ReadModel
 from projections import process
 from projections.failures import PAGE, TOO_DEEP
 from projections.projector import connect
@@ -21,6 +23,7 @@ from schema.failures import FailureClass
 from schema.ids import CommandId, EventId, TaskId, TraceId, user_partition
 from schema.objects import failure_key, letter_key
 from schema.replies import DeadLetter, KeyReleased
+from schema.settings import Postgres
 from schema.topics import Topic
 from schema.wires.objects import ObjectStore
 from tests.projections.checking import check_fold, projecting
@@ -150,6 +153,55 @@ async def test_the_first_word_on_a_letter_counts(ground: Ground) -> None:
         )
         await ground.applied()
     assert await states(ground) == {"1": ("discarded", "anna")}
+
+
+async def test_letters_are_found_by_each_of_their_ids_and_no_other_is_looked_at(
+    ground: Ground,
+) -> None:
+    """However many there are: an operator who is waited for asks for one."""
+    life = Life(ground, "asked")
+    of_task = msgspec.structs.replace(letter(9)[3], letter_id="x/0/9", task_id=life.task_id)
+    async with projecting(ground):
+        await ground.write(life.spent())
+        await ground.write([letter(number) for number in range(200)])
+        own = (Topic.DEAD_LETTERS, life.partition, life.task_id, of_task)
+        await ground.write([life.letter(), own])
+        await ground.applied()
+    spent = life.letter()[3].letter_id
+    reads = ReadModel(Postgres(dsn=ground.dsn))
+    try:
+        found = {
+            of: [row["letter_id"] for row in await reads.letters(of, None, 9)]
+            for of in (spent, "x/0/9", life.task_id, "trace-1", "nothing")
+        }
+    finally:
+        await reads.close()
+    both = sorted([spent, "x/0/9"], reverse=True)
+    assert found == {
+        spent: [spent],
+        "x/0/9": ["x/0/9"],
+        life.task_id: both,
+        "trace-1": both,
+        "nothing": [],
+    }
+    explained = await ground.rows(
+        f"EXPLAIN (ANALYZE, FORMAT JSON) {_filled(queries.LETTERS_OF, life.task_id)}"
+    )
+    (plan,) = json.loads(explained[0]["QUERY PLAN"])
+    assert 0 < sum(_looks(plan["Plan"], "tasks")) <= 2 * 2
+
+
+def _filled(query: str, of: str) -> str:
+    """With its parameters in it."""
+    return query.replace("$1", f"'{of}'").replace("$2", "NULL").replace("$3", "9")
+
+
+def _looks(node: dict[str, Any], table: str) -> Iterator[int]:
+    """How often each scan of a table's partitions was begun."""
+    if str(node.get("Relation Name", "")).rstrip("_0123456789") == table:
+        yield node["Actual Loops"]
+    for below in node.get("Plans", ()):
+        yield from _looks(below, table)
 
 
 # --- failures -------------------------------------------------------------------------------------
