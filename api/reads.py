@@ -27,8 +27,6 @@ HELD_WINDOW = timedelta(seconds=300)
 HELD_MIN = 10
 """Slots freed in the window below which the policy's expectation is better."""
 ROWS_MAX = 100_000
-SMALL_MAX = 10
-"""Waiting tasks of an account that is not looked at by itself (see `queries.LARGE`)."""
 _AWAY = (
     asyncpg.PostgresError,
     asyncpg.InterfaceError,
@@ -57,7 +55,7 @@ class LaneLoad(NamedTuple):
     """Why it is paused."""
     arrivals_per_second: float = 0.0
     large: Mapping[str, int] = {}
-    """Accounts of which more than `SMALL_MAX` wait, and how many."""
+    """Accounts of which more than `estimates.SMALL_MAX` wait, and how many (`queries.LARGE`)."""
 
 
 class Breaker(NamedTuple):

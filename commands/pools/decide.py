@@ -215,9 +215,18 @@ class _RollCall(NamedTuple):
     """Done with, but the slot still waits for a runner that has forgotten them."""
 
 
-def _roll_call(state: PoolState, command: c.BeatRunner, runner: RunnerRow) -> _RollCall:
+def _roll_call(
+    state: PoolState, command: c.BeatRunner, runner: RunnerRow, served_ms: int
+) -> _RollCall:
     calls = _RollCall([], [], [], [])
     news, told = command.beat > runner.beat, frozenset(command.held)
+    apart = False
+    if runner.missing:
+        # Beats that were kept back and are worked at once say one thing: all may be older than
+        # what the pool has heard of the attempt meanwhile.
+        policy = state.pool_policy(command.pool_id)
+        before_ms = runner.lease_until_ms - policy.lease_seconds * 1000
+        apart = 2 * (served_ms - before_ms) >= policy.beat_seconds * 1000
     key = runner_key(command.pool_id, command.runner_id)
     for lease_name in state.yard(command.pool_id).leases_of(key):
         attempt, lease = attempt_in(lease_name), state.lease(lease_name)
@@ -227,7 +236,7 @@ def _roll_call(state: PoolState, command: c.BeatRunner, runner: RunnerRow) -> _R
             calls.held.append(attempt)
             continue
         absent = news and attempt not in told
-        again = absent and attempt in runner.missing
+        again = absent and apart and attempt in runner.missing
         if absent:
             calls.missing.append(attempt)
         if lease.stage in LIVE:
@@ -242,7 +251,7 @@ def _beat(draft: Draft, command: c.BeatRunner) -> None:
     runner = _current(draft, command)
     if runner is None:
         return
-    calls = _roll_call(draft.state, command, runner)
+    calls = _roll_call(draft.state, command, runner, draft.now.served_ms)
     if command.beat > runner.beat:
         extended = e.LeaseExtended(
             runner_id=command.runner_id,

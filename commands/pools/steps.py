@@ -140,5 +140,6 @@ def _settle(draft: Draft, pool_id: PoolId, left: int) -> int:
         draft.apply()
         left -= 1
     preempting.seek(draft, pool_id)
-    moves.ask_kept_off(draft, pool_id)
+    if state.waking:
+        moves.ask_kept_off(draft, pool_id)
     return left

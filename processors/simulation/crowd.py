@@ -10,12 +10,12 @@ from processors.simulation.policies import CARDS, LANE_MIX, SCENE_MIX, TIERS, WO
 from processors.simulation.scenarios import HOT_MODEL, Burst, Curve, Scenario
 from processors.simulation.world import World
 from schema import commands as c
-from schema.ids import NO_TENANT, AccountId, CommandId, TaskId, TenantId, UserId
+from schema.ids import NO_TENANT, CommandId, TaskId, TenantId, UserId, account_of
 from schema.words import Lane, Scene
 
 TASKS_A_USER: Final = 3
 _TENANTS: Final = 20
-_OF_TENANTS: Final = 0.05
+_OF_TENANTS: Final = 0.20
 """Of the users of p1, so many belong to a tenant."""
 GREEDY: Final = TenantId("tenant000099")
 _SHARDS: Final = 1_000_000
@@ -106,12 +106,13 @@ class Crowd:
         work_ms = int(seconds * CARDS[pool_id].slots_per_card * 1_000)
         self.asks.append(Ask(world.now, pool_id, lane, work_ms))
         self._figures.asked[pool_id, lane] += 1
-        answer = self._door.judge(pool_id, lane)
+        user, tenant = self._who(lane, greedy=greedy)
+        account = account_of(tenant, user)
+        answer = self._door.judge(pool_id, lane, account)
         if not answer.accepted:
             self._door.refuse(pool_id, lane, answer.estimate)
             return
         number = len(self.asks)
-        user, tenant = self._who(lane, greedy=greedy)
         task_id = TaskId(f"{number:026d}{user[-6:]}")
         self.work_ms[task_id] = work_ms
         self.came[task_id] = (world.now, pool_id, lane, greedy)
@@ -123,7 +124,7 @@ class Crowd:
             origin=c.Origin(
                 user_id=user,
                 tenant_id=tenant,
-                account_id=AccountId(f"t-{tenant}" if tenant else f"u-{user}"),
+                account_id=account,
                 scene=scene,
                 tier=TIERS[lane],
                 fingerprint="f",

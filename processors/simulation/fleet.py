@@ -22,7 +22,7 @@ from schema.replies import (
 )
 from schema.words import LossCause, Scene
 
-_BEAT_MS: Final = 15_000
+BEAT_MS: Final = 15_000
 _SPOT_NOTICE_MS: Final = 120_000
 _RESTARTABLE: Final = (Scene.GENAI, Scene.AUTOCUT, Scene.REHEARSAL)
 _RETRYABLE: Final = (FailureClass.NETWORK, FailureClass.OUT_OF_MEMORY, FailureClass.CRASHED)
@@ -30,7 +30,7 @@ _FINAL: Final = (FailureClass.INPUT, FailureClass.TOO_LONG)
 _CAUSES: Final = {cause.value: cause for cause in LossCause}
 _LOWER_SPEC_SHARE: Final = 0.5
 """What a work with less size and steps takes of its card time."""
-STEP_MS: Final = 10_000
+STEP_MS: Final = 60_000
 """How often a restartable work notes where it is: what a preemption burns is less than this."""
 
 
@@ -87,6 +87,8 @@ class Runner:
         self.incarnation = IncarnationId("")
         self.until = -1
         self.beat = 0
+        self.beat_waits = False
+        """It would have beaten, and is stopped."""
         self.sent: dict[int, tuple[int, tuple[c.HeldAttempt, ...]]] = {}
         self.attempts: dict[tuple[str, int], Attempt] = {}
         self.held: list[tuple[Do, Any]] = []
@@ -104,6 +106,7 @@ class Runner:
         fleet.by_incarnation[self.incarnation] = self
         self.until = -1
         self.beat = 0
+        self.beat_waits = False
         self.sent = {0: (fleet.world.now, ())}
         self.attempts = {}
         self.draining = False
@@ -116,9 +119,6 @@ class Runner:
             spot=self.spot,
         )
         fleet.flow.put(register)
-        # All beat about together: a batch of the log then holds many, as it does when it is busy.
-        first = _BEAT_MS - fleet.world.now % _BEAT_MS + fleet.world.between(0, 3)
-        fleet.world.after(first, self._beat, self.number)
 
     def end(self) -> None:
         """Its lease is gone or it was dismissed: all groups are killed, and it begins anew."""
@@ -161,18 +161,23 @@ class Runner:
             and self.fleet.world.now < self.until
         )
 
-    def _beat(self, number: int) -> None:
-        if number != self.number or not self.alive or self.waits(self._beat, number):
+    def beat_now(self, number: int) -> None:
+        """Tell what it holds, unless its lease has ended."""
+        if number != self.number or not self.alive:
             return
+        if self.paused:
+            if not self.beat_waits:
+                self.beat_waits = self.waits(self.beat_now, number)
+            return
+        self.beat_waits = False
         world = self.fleet.world
         now = world.now
         if self.until >= 0 and now >= self.until:
             self.end()
             return
-        if self.until < 0 and 0 in self.sent and now - self.sent[0][0] > 2 * _BEAT_MS:
+        if self.until < 0 and 0 in self.sent and now - self.sent[0][0] > 2 * BEAT_MS:
             self.end()  # nobody has answered: perhaps nobody was there
             return
-        world.after(_BEAT_MS - now % _BEAT_MS + world.between(0, 3), self._beat, number)
         attempts = self.attempts.values()
         held = tuple([one.held for one in attempts])
         unsaved: tuple[int, ...] = ()
@@ -431,6 +436,13 @@ class Fleet:
         self.by_incarnation: dict[str, Runner] = {}
         self.counts = {"killed": 0, "paused": 0, "drained": 0, "spot": 0, "incarnations": 0}
         flow.inbox = self._told
+        world.after(BEAT_MS, self._beats)
+
+    def _beats(self, _: object) -> None:
+        """All beat together: a batch of the log then holds many, as it does when it is busy."""
+        self.world.after(BEAT_MS, self._beats)
+        for runner in list(self.by_incarnation.values()):
+            runner.beat_now(runner.number)
 
     def next_number(self) -> int:
         self.counts["incarnations"] += 1

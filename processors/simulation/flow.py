@@ -7,7 +7,7 @@ that, never was. Whoever comes back has the rows and nothing else.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from commands import pools, quotas, tasks
@@ -80,21 +80,16 @@ class Reader(Protocol):
         """A batch of a partition is written."""
         ...
 
-    def ticked(self) -> None:
-        """Nothing is half done now: memory may be held against what was written."""
-        ...
-
 
 class _Rows:
-    """Rows of one kind: what the rules see, and what is written at the end of a batch."""
+    """Rows of one kind: what the rules see, and what was there before the batch that is worked."""
 
-    __slots__ = ("index", "kept", "pending", "rows")
+    __slots__ = ("before", "index", "rows")
 
     def __init__(self, index: "DueIndex[Any] | None" = None) -> None:
         self.rows: dict[str, Any] = {}
-        self.kept: dict[str, Any] = {}
-        """As the changelog has them."""
-        self.pending: dict[str, Any] = {}
+        self.before: dict[str, Any] = {}
+        """Of the rows that the batch has changed: as the changelog has them."""
         self.index = index
         if index is not None:
             index.reset(0)
@@ -103,39 +98,35 @@ class _Rows:
         return self.rows.get(key)
 
     def put(self, key: str, row: Any) -> None:  # noqa: ANN401 - a row
+        before = self.before
+        if key not in before:
+            before[key] = self.rows.get(key)
         self.rows[key] = row
-        self.pending[key] = row
         if self.index is not None:
             self.index.on_put(0, key.encode(), None, row)
 
     def delete(self, key: str) -> None:
         row = self.rows.pop(key, None)
-        self.pending[key] = None
+        self.before.setdefault(key, row)
         if self.index is not None and row is not None:
             self.index.on_delete(0, key.encode(), row)
 
     def write(self) -> None:
         """The batch is good."""
-        if self.pending:
-            _write(self.kept, self.pending)
+        self.before.clear()
 
     def recover(self) -> None:
         """Memory is gone: all that is known is what was written."""
-        self.pending.clear()
-        self.rows = dict(self.kept)
+        for key, row in self.before.items():
+            if row is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = row
+        self.before.clear()
         if self.index is not None:
             self.index.reset(0)
             for key, row in self.rows.items():
                 self.index.on_put(0, key.encode(), None, row)
-
-
-def _write(kept: dict[str, Any], pending: dict[str, Any]) -> None:
-    for key, row in pending.items():
-        if row is None:
-            kept.pop(key, None)
-        else:
-            kept[key] = row
-    pending.clear()
 
 
 class Partition:
@@ -146,8 +137,9 @@ class Partition:
         self.queues: tuple[deque[tuple[int, Any]], ...] = tuple(deque() for _ in range(4))
         self.clock = Clock([Topic.TASK_COMMANDS, Topic.POOL_COMMANDS])
         self.clock_kept = self.clock.store()
-        self.now_kept = 0
+        self.now_kept = self.ticked_kept = 0
         """Between two ticks nothing else of the clocks changes."""
+        self._now: Now | None = None
         self.tasks = _Rows(DueIndex(tasks.due_ms))
         self.quotas = _Rows()
         self.pools = pools.PoolState()
@@ -160,6 +152,26 @@ class Partition:
         self.ticks_from = 0
         self.tick_number = 0
 
+    def now(self, stamp: int) -> Now:
+        """The time of a command: both topics tick together, so their served clocks are one."""
+        clock = self.clock
+        if self._now is None or stamp > clock.now:
+            at = clock.advance(stamp)
+            self._now = Now(EPOCH + timedelta(milliseconds=at), clock.served(Topic.POOL_COMMANDS))
+        return self._now
+
+    def tick(self, stamp: int) -> Now:
+        """A tick was read on both topics."""
+        self.clock.advance(stamp)
+        self.clock.tick(Topic.TASK_COMMANDS)
+        self.clock.tick(Topic.POOL_COMMANDS)
+        clock = self.clock
+        if clock.stall != self.clock_kept.stall:
+            self.clock_kept = clock.store()
+        self.ticked_kept = clock.now
+        self._now = None
+        return self.now(stamp)
+
     def recover(self) -> None:
         """What a process that takes the partition over makes of its rows."""
         self.tasks.recover()
@@ -169,7 +181,11 @@ class Partition:
             self.pools.load(key, row)
         self.clock = Clock([Topic.TASK_COMMANDS, Topic.POOL_COMMANDS])
         self.clock.restore(self.clock_kept)
+        if self.ticked_kept:
+            topics = (Topic.TASK_COMMANDS, Topic.POOL_COMMANDS)
+            self.clock.last_tick = dict.fromkeys(topics, self.ticked_kept)
         self.clock.now = self.now_kept
+        self._now = None
         held = self.quotas.rows.get(quotas.POLICY_KEY)
         self.policy = None if held is None else held.policy
 
@@ -178,8 +194,11 @@ class Partition:
         self.tasks.write()
         self.quotas.write()
         changes = self.pools.take_changes()
-        if changes:
-            _write(self.pools_kept, changes)
+        for key, row in changes.items():
+            if row is None:
+                self.pools_kept.pop(key, None)
+            else:
+                self.pools_kept[key] = row
         self.now_kept = self.clock.now
 
 
@@ -228,10 +247,11 @@ class Flow:
             account = command.origin.account_id if topic == SUBMISSION else command.account_id
             number = int(account[-6:])  # tenants are called so that this holds for them too
         part = self.parts[number % PARTITIONS]
-        part.queues[topic].append((self.world.now + part.skew_ms, command))
+        world = self.world
+        part.queues[topic].append((world.now + part.skew_ms, command))
         if not part.scheduled:
             part.scheduled = True
-            self.world.after(self.world.between(4, 40), self._work, part)
+            world.after(world.between(4, 40), self._work, part)
 
     def tell(self, told: Sequence[Any]) -> None:
         """From outside (people, runners): one after the other; late or twice, now and then."""
@@ -286,8 +306,10 @@ class Flow:
         done: list[tuple[int, int, Any]] = []
         decisions: list[Decision[Any]] = []
         for topic, queue in enumerate(part.queues):
+            if not queue:
+                continue
             count = len(queue)
-            if count and chaos.held_back and world.dice() < chaos.held_back:
+            if chaos.held_back and world.dice() < chaos.held_back:
                 count = world.between(0, count)
             for _ in range(count):
                 stamp, command = queue.popleft()
@@ -308,11 +330,9 @@ class Flow:
             self._schedule(part)
 
     def _apply(self, part: Partition, topic: int, stamp: int, command: Any) -> Decision[Any]:  # noqa: ANN401
-        at = instant(part.clock.advance(stamp))
+        now = part.now(stamp)
         if topic == POOL:
-            now = Now(at, part.clock.served(Topic.POOL_COMMANDS))
             return pools.handle(part.pools, command, now)
-        now = Now(at, part.clock.served(Topic.TASK_COMMANDS))
         if topic == TASK:
             return tasks.handle(part.tasks, command, now, part.policy)
         decided = quotas.handle(part.quotas, command, now)
@@ -328,12 +348,12 @@ class Flow:
             for event in events:
                 reader.event(event)
             for order in orders:
-                if isinstance(order, InboxMessage):
-                    self.inbox(order)
+                if type(order) in _TOPIC_OF:
+                    self.put(order)
                 elif type(order) is DeadLetter:
                     reader.letter(order)
                 else:
-                    self.put(order)
+                    self.inbox(order)  # type: ignore[arg-type] # the rest goes to runners
             if reply is not None:
                 reader.replied(reply)
             if refusal is not None:
@@ -357,19 +377,14 @@ class Flow:
         if not _is_up(part):
             return
         part.tick_number += 1
-        clock = part.clock
-        at = instant(clock.advance(world.now + part.skew_ms + world.start_ms))
+        now = part.tick(world.now + part.skew_ms + world.start_ms)
         decisions: list[Decision[Any]] = []
-        clock.tick(Topic.TASK_COMMANDS)
-        clock.tick(Topic.POOL_COMMANDS)
-        part.clock_kept = clock.store()
-        self._due_tasks(part, Now(at, clock.served(Topic.TASK_COMMANDS)), decisions)
-        self._due_pools(part, Now(at, clock.served(Topic.POOL_COMMANDS)), decisions)
+        self._due_tasks(part, now, decisions)
+        self._due_pools(part, now, decisions)
         if decisions:
             self._write(part, decisions)
         else:
-            part.now_kept = clock.now
-        self.reader.ticked()
+            part.now_kept = part.clock.now
 
     def _due_pools(self, part: Partition, now: Now, decisions: list[Decision[Any]]) -> None:
         """As the shell does it: each deadline that has come, then the slots that are free."""
@@ -397,8 +412,3 @@ class Flow:
 def _is_up(part: Partition) -> bool:
     """A batch may have crashed it meanwhile."""
     return part.up
-
-
-def instant(ms: int) -> datetime:
-    """An instant from milliseconds."""
-    return EPOCH + timedelta(milliseconds=ms)

@@ -129,7 +129,7 @@ class Play:
         world.after(_LOOK_MS, self._look)
         self._events()
         self.crowd.come(self.curve)
-        world.run(self.scenario.seconds * 1_000, watch.over)
+        world.run(self.scenario.seconds * 1_000)
         if watch.over():
             return
         self.chaos.calm()

@@ -69,9 +69,9 @@ CARDS: Final[dict[str, Cards]] = {
 }
 LANE_MIX: Final[dict[Lane, float]] = {Lane.P0: 0.10, Lane.P1: 0.35, Lane.P2: 0.55}
 SCENE_MIX: Final[dict[Lane, dict[Scene, float]]] = {
-    Lane.P0: {Scene.AUTOCUT: 0.76, Scene.SMART: 0.13, Scene.GENAI: 0.11},
-    Lane.P1: {Scene.AUTOCUT: 0.76, Scene.SMART: 0.13, Scene.GENAI: 0.11},
-    Lane.P2: {Scene.AUTOCUT: 0.60, Scene.GENAI: 0.275, Scene.MATTING: 0.125},
+    Lane.P0: {Scene.AUTOCUT: 0.78, Scene.SMART: 0.11, Scene.GENAI: 0.11},
+    Lane.P1: {Scene.AUTOCUT: 0.78, Scene.SMART: 0.11, Scene.GENAI: 0.11},
+    Lane.P2: {Scene.AUTOCUT: 0.60, Scene.GENAI: 0.285, Scene.MATTING: 0.115},
 }
 """The free may not use smart (pool B has no p2); they and the batches fill the genai cards."""
 TIERS: Final[dict[Lane, str]] = {Lane.P0: "member", Lane.P1: "plus", Lane.P2: "free"}
@@ -160,7 +160,7 @@ def _lanes(pool_id: str) -> dict[Lane, LanePolicy]:
         Lane.P0: LanePolicy(ttl_seconds=3_600, wait_p95_seconds=30),
         Lane.P1: LanePolicy(
             ttl_seconds=3_600,
-            wait_max_seconds=130 if pool_id == "A" else 180,
+            wait_max_seconds={"A": 108, "B": 125}.get(pool_id, 165),
             wait_p95_seconds=180,
             floor_picks=20,
         ),

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from commands.pools import PoolState
+from commands.pools.shares import FREE_TASKS
 from processors.simulation.world import World
 from schema import events as e
+from schema.estimates import SMALL_MAX
 from schema.policy import Policy
 from schema.replies import Accepted, CommandRefused, DeadLetter
 from schema.words import Lane, LossCause
@@ -73,15 +75,16 @@ class Waits(NamedTuple):
     scene: str
     model: str
     account: str
+    since: int
 
 
 class Yard:
     """One pool, counted from its events."""
 
     __slots__ = (
-        "broken", "draining", "emptied", "fresh", "good", "had", "half_since", "idle_since",
-        "leases", "live", "models", "open_since", "paused", "picks", "queued", "runners", "seq",
-        "slots", "unfair", "used", "waiting",
+        "broken", "by_account", "draining", "emptied", "fresh", "good", "had", "half_since",
+        "idle_since", "large", "leases", "live", "models", "open_since", "paused", "picks",
+        "queued", "runners", "seq", "slots", "unfair", "used", "waiting",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -89,6 +92,10 @@ class Yard:
         self.slots = 0
         self.used = 0
         self.waiting = [0, 0, 0]
+        self.by_account: tuple[dict[str, int], ...] = ({}, {}, {})
+        """By lane, how many tasks of an account wait."""
+        self.large: tuple[dict[str, int], ...] = ({}, {}, {})
+        """Of those, the accounts of which many wait."""
         self.paused = [False, False, False]
         self.queued: dict[str, Waits] = {}
         self.emptied: dict[str, tuple[str, int]] = {}
@@ -113,6 +120,21 @@ class Yard:
         self.picks = [0, 0, 0]
         """For each lane, how many picks went by while it waited."""
         self.idle_since = -1
+
+    def wait(self, waits: Waits, more: int) -> None:
+        """One more, or one less, waits."""
+        lane, account = waits.lane, waits.account
+        self.waiting[lane] += more
+        by_account, large = self.by_account[lane], self.large[lane]
+        count = by_account.get(account, 0) + more
+        if count:
+            by_account[account] = count
+        else:
+            by_account.pop(account, None)
+        if count > SMALL_MAX:
+            large[account] = count
+        elif large:
+            large.pop(account, None)
 
 
 class Watch:
@@ -140,7 +162,7 @@ class Watch:
         self.touched: set[str] = set()
         self.changed: set[str] = set()
         self.strict = False
-        """Memory is held against the events after every batch, not only at each tick."""
+        """Memory is held against the events after every batch, not only at each look."""
         self.on_first_start: Callable[[str, str], None] = lambda _task, _pool: None
         self.on_pool: Callable[[str], None] = lambda _pool: None
         self.on_freed: Callable[[str, int], None] = lambda _pool, _held_ms: None
@@ -179,10 +201,11 @@ class Watch:
     def demand(self, holds: bool, words: str) -> None:  # noqa: FBT001 - reads as: demand that …
         if not holds and len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(f"at {self.world.now / 1000:.3f} s: {words}")
+            self.world.over = len(self.violations) >= VIOLATIONS_MAX
 
     def over(self) -> bool:
         """Whether it has seen enough."""
-        return len(self.violations) >= VIOLATIONS_MAX
+        return self.world.over
 
     def count(self, name: str) -> None:
         self.counts[name] = self.counts.get(name, 0) + 1
@@ -226,9 +249,9 @@ class Watch:
         self.changed |= self.touched
         self.touched.clear()
         if self.strict:
-            self.ticked()
+            self.compare()
 
-    def ticked(self) -> None:
+    def compare(self) -> None:
         """What the pools that have changed say of themselves, against what their events say."""
         for pool_id in self.changed:
             yard = self.yards[pool_id]
@@ -375,11 +398,10 @@ class Watch:
         before = yard.queued.get(event.task_id)
         lane = LANE_AT[event.lane]
         if before is not None:
-            yard.waiting[before[1]] -= 1
-        yard.queued[event.task_id] = Waits(
-            event.token, lane, event.scene, event.model, event.account_id
-        )
-        yard.waiting[lane] += 1
+            yard.wait(before, -1)
+        waits = Waits(event.token, lane, event.scene, event.model, event.account_id, self.world.now)
+        yard.queued[event.task_id] = waits
+        yard.wait(waits, 1)
         task = self.tasks.get(event.task_id)
         if task is not None:
             task.queued_at = self.world.now
@@ -387,8 +409,7 @@ class Watch:
 
     def _dequeued(self, event: e.TaskDequeued) -> None:
         yard = self.yards[event.pool_id]
-        lane = yard.queued.pop(event.task_id).lane
-        yard.waiting[lane] -= 1
+        yard.wait(yard.queued.pop(event.task_id), -1)
 
     def _proposed(self, event: e.SlotProposed) -> None:
         yard = self.yards[event.pool_id]
@@ -402,7 +423,7 @@ class Watch:
         if self.strict:
             self._judge(event, yard, waits)
         del yard.queued[event.task_id]
-        yard.waiting[lane] -= 1
+        yard.wait(waits, -1)
         live = yard.live.get(event.task_id, 0)
         self.demand(not live, f"{attempt}: proposed while {live} of it are leased")
         yard.live[event.task_id] = live + 1
@@ -453,24 +474,27 @@ class Watch:
         self._fair(event.pool_id, yard, waits, others)
 
     def _fair(self, pool_id: str, yard: Yard, waits: Waits, others: "list[Waits]") -> None:
-        """One pick in eight goes by age; three in a row against the shares are a bug."""
+        """One pick in eight goes by age; three in a row against the shares are a bug.
+
+        What is everybody's of late (`FREE_TASKS`) counts as had when the task came.
+        """
         expected = self.policy.pools[pool_id].expected_seconds * 1_000  # type: ignore[index]
-        mine = self._had(pool_id, yard, waits.lane, waits.account)
-        least = min(
-            (
-                self._had(pool_id, yard, one.lane, one.account)
-                for one in others
-                if one.lane == waits.lane
-            ),
-            default=mine,
-        )
+        free = FREE_TASKS * expected
+
+        def counts(one: Waits) -> float:
+            had = self._had(pool_id, yard, one.lane, one.account)
+            return max(had, free * self._left(pool_id, one.since))
+
+        mine = counts(waits)
+        least = min((counts(one) for one in others if one.lane == waits.lane), default=mine)
         lane = waits.lane
         yard.unfair[lane] = yard.unfair[lane] + 1 if mine > least + 3 * expected else 0
         self.demand(
             yard.unfair[lane] < UNFAIR_MAX,
             f"pool {pool_id}: {waits.account} had {mine:.0f} ms, another that waits {least:.0f}",
         )
-        yard.had[lane, waits.account] = (self.world.now, mine + expected)
+        had = self._had(pool_id, yard, lane, waits.account)
+        yard.had[lane, waits.account] = (self.world.now, had + expected)
 
     def _charge(self, pool_id: str, yard: Yard, lease: Lease) -> None:
         """What it really took instead of what was expected."""
@@ -720,7 +744,8 @@ class Watch:
     # --- idle slots, and the end -----------------------------------------------------------------
 
     def look(self, *, served: bool) -> None:
-        """Every few seconds: nobody waits beside a card that is free."""
+        """Every few seconds: nobody waits beside a card that is free, and memory is right."""
+        self.compare()
         for pool_id, yard in self.yards.items():
             if yard.broken:
                 self._look_at_breakers(pool_id, yard)

@@ -12,7 +12,7 @@ Do = Callable[[Any], object]
 class World:
     """A clock that jumps from one thing to do to the next, and all the dice."""
 
-    __slots__ = ("_numbers", "_waiting", "between", "dice", "now", "start_ms")
+    __slots__ = ("_numbers", "_waiting", "between", "dice", "now", "over", "start_ms")
 
     def __init__(self, seed: int, start_ms: int) -> None:
         random = Random(seed)  # noqa: S311 - a seed that repeats is the point
@@ -22,6 +22,8 @@ class World:
         self.start_ms = start_ms
         self.now = 0
         """Milliseconds since the beginning: true time, which nobody in the flow can read."""
+        self.over = False
+        """Enough was seen: nothing more is done."""
         self._waiting: list[tuple[int, int, Do, Any]] = []
         self._numbers = itertools.count()
 
@@ -29,13 +31,13 @@ class World:
         """Do it so much later."""
         heappush(self._waiting, (self.now + milliseconds, next(self._numbers), do, what))
 
-    def run(self, until: int, over: Callable[[], bool] | None = None) -> None:
+    def run(self, until: int) -> None:
         """One thing after the other, until that time or until it is over."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= until:
             self.now, _, do, what = heappop(waiting)
             do(what)
-            if over is not None and over():
+            if self.over:
                 return
         self.now = max(self.now, until)
 

@@ -411,6 +411,7 @@ def held(task: str, token: int = 1) -> c.HeldAttempt:
 def test_an_attempt_that_two_beats_do_not_list_is_lost() -> None:
     pools = running()
     said(pools.beat(1), e.LeasesExtended, a(BeatAnswered, held=(held("t"),)))
+    pools.served_ms += BEAT_MS
     said(
         pools.beat(2),
         e.LeasesExtended,
@@ -422,10 +423,22 @@ def test_an_attempt_that_two_beats_do_not_list_is_lost() -> None:
     pools.check()
 
 
+def test_beats_that_were_kept_back_and_are_worked_at_once_lose_nothing() -> None:
+    """They may all be from before the runner had it, and wait behind a poison beat meanwhile."""
+    pools = running()
+    for number in (1, 2, 3):
+        said(pools.beat(number), e.LeasesExtended, a(BeatAnswered, held=(held("t"),)))
+    pools.served_ms += BEAT_MS
+    said(pools.beat(4, ("t", 1)), e.LeasesExtended, a(BeatAnswered, held=(held("t"),)))
+    assert pools.stage("t") is Stage.ACCEPTED
+
+
 def test_an_attempt_that_a_beat_lists_again_is_not_lost() -> None:
     pools = running()
     pools.beat(1)
+    pools.served_ms += BEAT_MS
     pools.beat(2, ("t", 1))
+    pools.served_ms += BEAT_MS
     said(pools.beat(3), e.LeasesExtended, a(BeatAnswered, held=(held("t"),)))
     assert pools.stage("t") is Stage.ACCEPTED
 
@@ -433,6 +446,7 @@ def test_an_attempt_that_a_beat_lists_again_is_not_lost() -> None:
 def test_a_beat_told_twice_does_not_count_as_two_beats() -> None:
     pools = running()
     pools.beat(1)
+    pools.served_ms += BEAT_MS
     said(pools.beat(1), a(BeatAnswered, held=(held("t"),)))
     assert pools.stage("t") is Stage.ACCEPTED
 
@@ -441,6 +455,7 @@ def test_a_runner_that_forgot_a_slot_is_asked_for_it() -> None:
     pools = running()
     pools.task_says(c.EndAttempt, "t")
     said(pools.beat(1), e.LeasesExtended, BeatAnswered)
+    pools.served_ms += BEAT_MS
     said(
         pools.beat(2),
         e.LeasesExtended,

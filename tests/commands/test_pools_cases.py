@@ -143,7 +143,7 @@ WAYS: dict[str, list[Step]] = {
     ],
     "forgotten, then freed": [
         lambda p: p.accepted("t"),
-        lambda p: (p.beat(1), p.beat(2)),
+        lambda p: (p.beat(1), p.tick(BEAT_MS), p.beat(2)),
         lambda p: p.runner_says(c.FreeSlot, "t"),
     ],
     "queued again": [
@@ -155,7 +155,7 @@ WAYS: dict[str, list[Step]] = {
     "declined": [
         lambda p: p.task_says(c.GrantAttempt, "t"),
         lambda p: p.runner_says(c.FreeSlot, "t"),
-        lambda p: (p.beat(1), p.beat(2)),
+        lambda p: (p.beat(1), p.tick(BEAT_MS), p.beat(2)),
     ],
     "runner replaced": [lambda p: p.register("r", "2", slots=2)],
     "runner gone": [lambda p: p.tick(LEASE_MS), lambda p: p.register("r", "2", slots=2)],

@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import pytest
 
-from schema.estimates import Load, seconds_until_room, seconds_until_wait, wait_seconds
+from schema.estimates import (
+    SMALL_MAX,
+    Load,
+    ahead_of,
+    seconds_until_room,
+    seconds_until_wait,
+    wait_seconds,
+)
 from schema.words import Lane
 
 P0, P1, P2 = Lane
@@ -182,3 +189,12 @@ def test_in_overload_the_median_error_for_p1_is_at_most_a_quarter(seed: int) -> 
     errors = [abs(played.estimate - played.waited) / played.waited for played in told]
     assert len(told) > 800
     assert median(errors) <= 0.25, f"median error {median(errors):.2f} of {len(told)}"
+
+
+def test_before_a_small_account_go_the_small_ones_and_few_of_each_large_one() -> None:
+    large = {"t-mill": 400, "t-shop": 12}
+    assert ahead_of(432, large, "u-ann", {}) == 20 + 2 * SMALL_MAX
+    assert ahead_of(432, large, "u-ann", {"u-ann": 2}) == 20 + SMALL_MAX
+    assert ahead_of(432, large, "t-mill", {}) == 432
+    assert ahead_of(432, large, "t-shop", {}) == 20 + 12 + 13
+    assert ahead_of(3, {}, "u-ann", {}) == 3

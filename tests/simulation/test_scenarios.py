@@ -6,9 +6,12 @@ import pytest
 
 from processors.simulation import fifo, policies, report
 from processors.simulation.crowd import Ask
+from processors.simulation.door import NEWS_MS
 from processors.simulation.figures import Figures, percentile, share_error
 from processors.simulation.play import Play
 from processors.simulation.scenarios import NAMES, Curve, Scenario, scenario
+from processors.simulation.watch import Waits, Yard
+from schema.estimates import SMALL_MAX
 from schema.policy import check_policy
 from schema.words import Lane
 
@@ -72,3 +75,20 @@ def test_a_short_day_without_faults_is_told_in_one_line_and_on_one_page() -> Non
     assert {"p0_wait_p95_s", "fifo_p1_wait_p95_s", "tasks_per_minute"} <= told.keys()
     assert "<svg" in report.page(played)
     assert played.watch.counts["succeeded"] + played.watch.counts.get("canceled", 0) == 60
+
+
+def test_the_door_tells_a_burst_its_own_wait_and_others_theirs() -> None:
+    """As the product does: what one account piled up is in nobody else's way."""
+    rules = policies.policy()
+    one = Play(Scenario("door", seconds=600, exactly=1, spot_waves=()), 1, 0.0, rules)
+    one.world.now = 100_000
+    yard = one.watch.yards["A"] = Yard()
+    yard.slots = yard.used = 32
+    for _ in range(200):
+        yard.wait(Waits(0, 1, "autocut", "", "t-mill", 0), 1)
+    one.door.changed("A")
+    one.world.now += NEWS_MS
+    assert not one.door.judge("A", Lane.P1, "t-mill").accepted
+    small = one.door.judge("A", Lane.P1, "u-ann")
+    assert small.accepted
+    assert small.estimate == pytest.approx((SMALL_MAX + 1) * 80 / 32)

@@ -11,17 +11,18 @@ SEEDS = range(1, 61)
 """Most are found by the first or the second."""
 
 
-def found_by(bug: str) -> int | None:
-    """The first seed that finds it."""
+def found_by(bug: str) -> tuple[int, str] | None:
+    """The first seed that finds it, and what it says."""
     for seed in SEEDS:
         with broken(bug):
-            if play(seed).violations:
-                return seed
+            violations = play(seed).violations
+        if violations:
+            return seed, violations[0]
     return None
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_bug_of_the_scheduler_is_found(bug: str) -> None:
-    seed = found_by(bug)
-    assert seed is not None, BUGS[bug].what
-    print(f"{bug}: {BUGS[bug].what}: seed {seed}")
+    found = found_by(bug)
+    assert found is not None, BUGS[bug].what
+    print(f"{bug}: {BUGS[bug].what}: seed {found[0]}, {found[1]}")
