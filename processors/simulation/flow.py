@@ -137,7 +137,7 @@ class Partition:
         self.queues: tuple[deque[tuple[int, Any]], ...] = tuple(deque() for _ in range(4))
         self.clock = Clock([Topic.TASK_COMMANDS, Topic.POOL_COMMANDS])
         self.clock_kept = self.clock.store()
-        self.now_kept = self.ticked_kept = 0
+        self.now_kept = 0
         """Between two ticks nothing else of the clocks changes."""
         self._now: Now | None = None
         self.tasks = _Rows(DueIndex(tasks.due_ms))
@@ -146,6 +146,7 @@ class Partition:
         self.pools_kept: dict[str, Any] = {}
         self.policy: Policy | None = None
         self.up = True
+        self.away_until = 0
         self.scheduled = False
         self.skew_ms = 0
         """How far its broker's clock is ahead of the true time."""
@@ -165,10 +166,7 @@ class Partition:
         self.clock.advance(stamp)
         self.clock.tick(Topic.TASK_COMMANDS)
         self.clock.tick(Topic.POOL_COMMANDS)
-        clock = self.clock
-        if clock.stall != self.clock_kept.stall:
-            self.clock_kept = clock.store()
-        self.ticked_kept = clock.now
+        self.clock_kept = self.clock.store()
         self._now = None
         return self.now(stamp)
 
@@ -181,9 +179,6 @@ class Partition:
             self.pools.load(key, row)
         self.clock = Clock([Topic.TASK_COMMANDS, Topic.POOL_COMMANDS])
         self.clock.restore(self.clock_kept)
-        if self.ticked_kept:
-            topics = (Topic.TASK_COMMANDS, Topic.POOL_COMMANDS)
-            self.clock.last_tick = dict.fromkeys(topics, self.ticked_kept)
         self.clock.now = self.now_kept
         self._now = None
         held = self.quotas.rows.get(quotas.POLICY_KEY)
@@ -285,12 +280,14 @@ class Flow:
             self._crash(part, milliseconds)
 
     def _crash(self, part: Partition, down_ms: int) -> None:
-        if part.up:
-            self.crashes += 1
-            part.up = False
-            self.world.after(down_ms, self._restart, part)
+        self.crashes += part.up
+        part.up = False
+        part.away_until = max(part.away_until, self.world.now + down_ms)
+        self.world.after(down_ms, self._restart, part)
 
     def _restart(self, part: Partition) -> None:
+        if part.up or self.world.now < part.away_until:
+            return  # it was away already when all went
         part.up = True
         part.recover()
         self._schedule(part)

@@ -467,11 +467,11 @@ class Watch:
         for lease in yard.leases.values():
             if lease.holds:
                 used[lease.waited.account] = used.get(lease.waited.account, 0) + 1
+        left_out = [one for one in others if used.get(one.account, 0) < most]
         if used.get(waits.account, 0) >= most:
-            left_out = [one for one in others if used.get(one.account, 0) < most]
             self.demand(not left_out, f"{name}: {waits.account} has {most} slots, others none")
             return
-        self._fair(event.pool_id, yard, waits, others)
+        self._fair(event.pool_id, yard, waits, left_out)
 
     def _fair(self, pool_id: str, yard: Yard, waits: Waits, others: "list[Waits]") -> None:
         """One pick in eight goes by age; three in a row against the shares are a bug.
