@@ -50,16 +50,16 @@ async def _without_policy(kafka: Kafka) -> list[Place]:
         starts, ends = await reader.starts(), await reader.ends()
         # What is trimmed was adopted long ago; what is empty was never told.
         without = [place for place in places if starts[place] == 0]
+        adopted: set[Place] = set()
         reading = {place for place in without if ends[place] > 0}
         await reader.seek(dict.fromkeys(reading, 0))
         while reading:
             for batch in await reader.read():
                 if any(_ADOPTED in (record.value or b"")[:64] for record in batch.records):
-                    without.remove(batch.place)
-                    reading.discard(batch.place)
+                    adopted.add(batch.place)  # maybe not for the first time
             reading = {
                 place
-                for place in reading
+                for place in reading - adopted
                 if reader.positions[place] < min(ends[place], _FIRST_RECORDS)
             }
-    return without
+    return [place for place in without if place not in adopted]
