@@ -1,5 +1,6 @@
 """The first policy is published once, whoever came before and whoever comes again."""
 
+import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from schema.events import PolicyAdopted
 from schema.ids import CommandId, IncarnationId, PoolId, RunnerId
 from schema.policy import PolicyError
 from schema.replies import RunnerDismissed
+from schema.routes import Route
 from schema.topics import Topic
 from tests.processors.play import POLICY
 from tests.support.ground import Ground, ground_on
@@ -101,3 +103,20 @@ async def test_published_twice_it_is_adopted_once_and_then_never_published_again
     await processor.end(signal.SIGKILL)
     assert sorted(await adopted(ground)) == [1] * 4 + [2] * 4
     assert encode(newer) != encode(POLICY)
+
+
+async def test_a_partition_that_adopted_many_policies_is_not_taken_for_two(ground: Ground) -> None:
+    """Other adoptions of it come with later fetches, while other partitions are still read."""
+    adoption, other = b'{"type":"policy.adopted.v1"}', b'{"type":"other.v1"}'
+    places = [
+        Route(topic, number, "policy")
+        for topic in (Topic.QUOTA_EVENTS, Topic.POOL_EVENTS)
+        for number in range(2)
+    ]
+    for place in places:
+        late = place == places[-1]
+        told = [
+            ground.put(place, other if late else adoption) for _ in range(900 if late else 3_000)
+        ]
+        await asyncio.gather(*told)
+    assert await publish_first_policy(ground.kafka, LOCAL_POLICY) == 1
