@@ -17,7 +17,7 @@ from api.problems import Problem
 from api.promises import Promises
 from api.reads import PoolLoad, ReadModel, Recent, Row
 from api.standing import Standing
-from schema.failures import FailureClass
+from schema.failures import CARD_FAILURES
 from schema.policy import Policy, PoolPolicy
 from schema.wires.telemetry import facts
 from schema.words import LossCause
@@ -27,21 +27,12 @@ WINDOW = timedelta(minutes=10)
 UTILISATION = (0.65, 0.80)
 FAILURE_SHARE_MAX = 0.01
 ESTIMATE_ERROR_MAX = 0.25
-FAILURES = frozenset(
-    {
-        FailureClass.OUT_OF_MEMORY,
-        FailureClass.CRASHED,
-        FailureClass.HUNG,
-        FailureClass.INTERNAL,
-        FailureClass.TIME_LIMIT,
-        FailureClass.NETWORK,
-        FailureClass.STORE,
-        LossCause.LEASE_EXPIRED,
-        LossCause.RUNNER_REPLACED,
-        LossCause.NOT_ACCEPTED,
-        LossCause.BACKSTOP,
-    }
-)
+FAILURES = CARD_FAILURES | {
+    LossCause.LEASE_EXPIRED,
+    LossCause.RUNNER_REPLACED,
+    LossCause.NOT_ACCEPTED,
+    LossCause.BACKSTOP,
+}
 """Ends of attempts that are ours; the input's faults, cancels, preemptions and drains are not."""
 _BREAKER_STATES = {"closed": 0.0, "half_open": 0.5, "open": 1.0}
 _log = logging.getLogger(__name__)

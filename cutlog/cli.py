@@ -29,10 +29,10 @@ from cutlog.installation import (
 )
 from cutlog.stack import processes
 from cutlog.stack.part import PartError
-from cutlog.stack.processes import Identity
 from cutlog.up import Up, UpError, end_leftovers
 from schema.policy import PolicyError
 from schema.settings import SettingsError
+from schema.wires.processes import Identity, identify, is_alive
 from schema.words import Scene
 
 app = typer.Typer(
@@ -534,7 +534,7 @@ def _identity_path(installation: Installation) -> Path:
 
 
 def _write_identity(installation: Installation) -> None:
-    identity = processes.identify(os.getpid())
+    identity = identify(os.getpid())
     if identity is not None:
         _identity_path(installation).write_bytes(msgspec.json.encode(identity))
 
@@ -545,7 +545,7 @@ def _supervisor(installation: Installation) -> Identity | None:
     if not path.exists():
         return None
     identity = msgspec.json.decode(path.read_bytes(), type=Identity)
-    return identity if processes.is_alive(identity) else None
+    return identity if is_alive(identity) else None
 
 
 def _only_one(installation: Installation) -> IO[str]:

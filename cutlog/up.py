@@ -20,7 +20,7 @@ import httpx
 
 from cutlog.installation import ROOT, Installation, Service
 from cutlog.stack import processes
-from cutlog.stack.processes import Identity
+from schema.wires.processes import Identity, identify
 
 _BACKOFF_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
 _STABLE_SECONDS: Final = 20
@@ -76,7 +76,7 @@ class _Keeper:
         willing = not self._thread.is_alive()
         child = self._child
         if child is not None:
-            identity = processes.identify(child.pid)
+            identity = identify(child.pid)
             if identity is not None:
                 processes.kill(identity)
         self._thread.join(_STOP_SECONDS)

@@ -28,6 +28,19 @@ class FailureClass(StrEnum):
         return self in _RETRYABLE
 
 
+CARD_FAILURES = frozenset(
+    {
+        FailureClass.OUT_OF_MEMORY,
+        FailureClass.CRASHED,
+        FailureClass.HUNG,
+        FailureClass.INTERNAL,
+        FailureClass.TIME_LIMIT,
+        FailureClass.NETWORK,
+        FailureClass.STORE,
+    }
+)
+"""What may be the fault of a card or of where it stands; anything else is the input's."""
+
 _RETRYABLE = frozenset(
     {
         FailureClass.OUT_OF_MEMORY,

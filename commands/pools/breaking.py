@@ -12,7 +12,7 @@ from commands.decider import ImpossibleEventError, Now
 from commands.pools.rows import BreakerRow, BreakerState, LeaseRow, PoolRow, breaker_key
 from schema import events as e
 from schema.commands import EndAttempt
-from schema.failures import FailureClass
+from schema.failures import CARD_FAILURES, FailureClass
 from schema.ids import PoolId
 from schema.policy import BreakerPolicy
 from schema.words import Scene
@@ -23,19 +23,6 @@ if TYPE_CHECKING:
 
 PARTS: Final = 10
 """The window moves on by a part of itself."""
-
-CARD_FAILURES: Final = frozenset(
-    {
-        FailureClass.OUT_OF_MEMORY,
-        FailureClass.CRASHED,
-        FailureClass.HUNG,
-        FailureClass.INTERNAL,
-        FailureClass.TIME_LIMIT,
-        FailureClass.NETWORK,
-        FailureClass.STORE,
-    }
-)
-"""What may be the fault of a card or of where it stands; anything else is the input's."""
 
 _CLOSED: Final = BreakerRow()
 

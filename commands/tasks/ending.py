@@ -104,6 +104,13 @@ def expire(state: TaskState, command: c.ExpireTask, asked: Asked) -> TaskDecisio
             return decision._replace(orders=(*decision.orders, *f.leave_other(asked, state)))
         case Expired() if command.token == state.token:
             return NOTHING
+        case _:
+            return not_waiting(state, command, asked)
+
+
+def not_waiting(state: TaskState, command: c.ExpireTask | c.MoveTask, asked: Asked) -> TaskDecision:
+    """Why the pool's word on a wait is not taken: the task does not wait with that token."""
+    match state:
         case Queued():
             reason = (
                 Refusal.TOKEN_STALE

@@ -4,25 +4,12 @@ The pool keeps it until the task has said so: whoever comes first, a start here 
 is one start a token all the same.
 """
 
-from typing import assert_never
-
 from commands.decider import Decision
 from commands.tasks import follow_ups as f
+from commands.tasks.ending import not_waiting
 from commands.tasks.evolving import spec_when_moved
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
-from commands.tasks.states import (
-    Absent,
-    Canceled,
-    Created,
-    Delayed,
-    Expired,
-    Failed,
-    Queued,
-    Running,
-    Storing,
-    Succeeded,
-    TaskState,
-)
+from commands.tasks.states import Queued, TaskState
 from schema import commands as c
 from schema import events as e
 from schema.refusals import Refusal
@@ -37,22 +24,9 @@ def move(state: TaskState, command: c.MoveTask, asked: Asked) -> TaskDecision:
             spec = state.spec
             if not (spec.moved or spec.lowered) and (spec.can_lower or not command.lower_spec):
                 return _moved(state, command, asked)
-            reason = Refusal.TASK_NOT_MOVABLE
-        case Queued():
-            reason = (
-                Refusal.TOKEN_STALE
-                if command.token < state.course.token
-                else Refusal.TOKEN_NOT_NEXT
-            )
-        case Absent():
-            reason = Refusal.TASK_UNKNOWN
-        case Created() | Delayed() | Running() | Storing():
-            reason = Refusal.TASK_NOT_QUEUED
-        case Succeeded() | Failed() | Canceled() | Expired():
-            reason = Refusal.TASK_ENDED
+            return f.refuse(state, command, asked, Refusal.TASK_NOT_MOVABLE)
         case _:
-            assert_never(state)
-    return f.refuse(state, command, asked, reason)
+            return not_waiting(state, command, asked)
 
 
 def _is_there(state: Queued, command: c.MoveTask) -> bool:

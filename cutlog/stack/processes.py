@@ -1,9 +1,8 @@
 """Processes that outlive whoever started them, and are never mistaken for others.
 
-A process is known by its pid together with its start (in the kernel's ticks since boot, so no step
-of the clock changes it) and the boot. Whoever finds another start under that pid leaves it alone.
-Each also carries the folder of its stack in its environment: a starter that is killed before it has
-written the pid down leaves a process that can still be found.
+Whoever finds another process under a pid than the one that was noted (`schema.wires.processes`)
+leaves it alone. Each also carries the folder of its stack in its environment: a starter that is
+killed before it has written the pid down leaves a process that can still be found.
 """
 
 import contextlib
@@ -14,38 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
 import psutil
+
+from schema.wires.processes import Identity, identify, is_alive
 
 MARK_STACK = "CUTLOG_STACK_DIRECTORY"
 MARK_PART = "CUTLOG_STACK_PART"
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
-_START_FIELD = 19  # of /proc/PID/stat, counted after the name: field 22 of the manual
-_STATE_FIELD = 0
-
-
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """One process, now and for ever."""
-
-    pid: int
-    start_ticks: int
-    boot: str
-
-
-def identify(pid: int) -> Identity | None:
-    """The process that has this pid now; None when there is none, or it has ended (a zombie)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat[stat.rindex(")") + 2 :].split()
-    if fields[_STATE_FIELD] in "ZX":
-        return None
-    return Identity(pid=pid, start_ticks=int(fields[_START_FIELD]), boot=_BOOT.read_text().strip())
-
-
-def is_alive(process: Identity) -> bool:
-    return identify(process.pid) == process
 
 
 def find_marked(directory: Path) -> dict[str, Identity]:

@@ -25,8 +25,8 @@ from cutlog.stack.kafka import Kafka
 from cutlog.stack.kafka_jars import default_cache
 from cutlog.stack.part import HOST, Part, PartError, Place
 from cutlog.stack.postgres import DATABASE, USER, Postgres
-from cutlog.stack.processes import Identity
 from cutlog.stack.valkey import Valkey
+from schema.wires.processes import Identity, identify, is_alive
 
 PartName = Literal["kafka", "postgres", "valkey", "s3"]
 PART_NAMES: tuple[PartName, ...] = ("kafka", "postgres", "valkey", "s3")
@@ -174,7 +174,7 @@ class LocalStack:
         """Find what runs already, in a record or by its mark, and write it down."""
         kept = state.load(self.directory)
         living = processes.find_marked(self.directory)
-        living |= {name: one for name, one in kept.processes.items() if processes.is_alive(one)}
+        living |= {name: one for name, one in kept.processes.items() if is_alive(one)}
         state.save(self.directory, msgspec.structs.replace(kept, processes=living))
 
     def _settle_ports(self) -> None:
@@ -213,12 +213,12 @@ class LocalStack:
             environ=launch.environ,
             log=log,
         )
-        process = processes.identify(child.pid)
+        process = identify(child.pid)
         if process is not None:
             self._remember(name, process)
             if self._await_answer(part, place, process):
                 return time.monotonic() - began
-        ended = process is None or not processes.is_alive(process)
+        ended = process is None or not is_alive(process)
         self._end(name)
         how = f"ended with {child.returncode}" if ended else "did not answer in time"
         raise PartError(f"{name} {how}; the end of {log}:\n{_tail(log)}")
@@ -226,7 +226,7 @@ class LocalStack:
     def _await_answer(self, part: Part, place: Place, process: Identity) -> bool:
         """Ask until it answers, it ends, or its time is up. A server gives no other signal."""
         until = time.monotonic() + _READY_SECONDS
-        while time.monotonic() < until and processes.is_alive(process):
+        while time.monotonic() < until and is_alive(process):
             if part.answers(place):
                 return True
             time.sleep(0.03)
@@ -251,7 +251,7 @@ class LocalStack:
 
     def _process(self, name: PartName) -> Identity | None:
         process = state.load(self.directory).processes.get(name)
-        return process if process is not None and processes.is_alive(process) else None
+        return process if process is not None and is_alive(process) else None
 
     def _remember(self, name: PartName, process: Identity) -> None:
         with self._state_guard:

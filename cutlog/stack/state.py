@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from cutlog.stack.part import Secrets
-from cutlog.stack.processes import Identity
+from schema.wires.processes import Identity
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,13 +26,12 @@ from gpu_runners.scaling.processes import (
     Files,
     Kept,
     find_marked,
-    identify,
-    is_alive,
     send,
 )
 from gpu_runners.scaling.wanted import Want
 from schema.ids import PoolId
 from schema.settings import Scaling
+from schema.wires.processes import identify, is_alive
 from schema.wires.telemetry import facts
 
 log = logging.getLogger(__name__)

@@ -1,8 +1,7 @@
 """Runner processes of this machine that outlive whoever started them, and are found again.
 
-Each has a file with its pid, its start (in the kernel's ticks since boot) and the boot: a pid that
-was given to another process later is never mistaken for it. It also carries its name in its
-environment, so that one is found whose starter was killed before it had written the file.
+Each has a file that says which process it is (`schema.wires.processes`). It also carries its name
+in its environment, so that one is found whose starter was killed before it had written the file.
 """
 
 import contextlib
@@ -14,21 +13,11 @@ from typing import Final
 import msgspec
 
 from schema.ids import PoolId
+from schema.wires.processes import Identity, identify, is_alive
 
 MARK_DIRECTORY: Final = "CUTLOG_FLEET_DIRECTORY"
 MARK_RUNNER: Final = "CUTLOG_FLEET_RUNNER"
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-_START_FIELD: Final = 19  # of /proc/PID/stat, counted after the name: field 22 of the manual
-_STATE_FIELD: Final = 0
 _MODULE: Final = "gpu_runners"
-
-
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """One process, now and for ever."""
-
-    pid: int
-    start_ticks: int
-    boot: str
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,22 +29,6 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     process: Identity
     draining_since: float | None = None
     """Seconds since boot at which it was told to drain; None: it is to work."""
-
-
-def identify(pid: int) -> Identity | None:
-    """The process that has this pid now; None when there is none, or it has ended (a zombie)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = stat[stat.rindex(")") + 2 :].split()
-    if fields[_STATE_FIELD] in "ZX":
-        return None
-    return Identity(pid=pid, start_ticks=int(fields[_START_FIELD]), boot=_BOOT.read_text().strip())
-
-
-def is_alive(process: Identity) -> bool:
-    return identify(process.pid) == process
 
 
 def send(process: Identity, *signals: signal.Signals) -> None:

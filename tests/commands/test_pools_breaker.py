@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from commands.decider import Decision, ImpossibleEventError
 from commands.pools import evolve
-from commands.pools.breaking import BREAKER_TRANSITIONS, CARD_FAILURES, counts_of
+from commands.pools.breaking import BREAKER_TRANSITIONS, counts_of
 from commands.pools.rows import BreakerRow, BreakerState, LeaseRow, Stage, breaker_key
 from schema import commands as c
 from schema import events as e
-from schema.failures import FailureClass
+from schema.failures import CARD_FAILURES, FailureClass
 from schema.ids import CommandId, EventId, PoolId
 from schema.policy import BreakerPolicy
 from schema.refusals import Refusal

@@ -24,7 +24,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from cutlog.stack import PART_NAMES, LocalStack, PartError, PartName
 from cutlog.stack.kafka_jars import read_lock, sums
 from cutlog.stack.ports import assign, is_free
-from cutlog.stack.processes import Identity, find_marked, identify, is_alive
+from cutlog.stack.processes import find_marked
+from schema.wires.processes import Identity, identify, is_alive
 
 ROOT = Path(__file__).parents[2]
 

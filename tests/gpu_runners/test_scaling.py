@@ -25,7 +25,7 @@ from gpu_runners.scaling.__main__ import work
 from gpu_runners.scaling.figure import Figure
 from gpu_runners.scaling.following import Following
 from gpu_runners.scaling.local import Figures, FleetTakenError, LocalFleet
-from gpu_runners.scaling.processes import Files, Kept, find_marked, identify, is_alive
+from gpu_runners.scaling.processes import Files, Kept, find_marked
 from gpu_runners.scaling.wanted import Known, Want, Wanted
 from schema import events as e
 from schema.codec import UnknownVersionError, encode
@@ -34,6 +34,7 @@ from schema.policy import Policy, read_policy
 from schema.routes import Route
 from schema.settings import Scaling
 from schema.topics import Topic, pool_partition
+from schema.wires.processes import identify, is_alive
 from schema.wires.telemetry import HealthServer, end_tasks
 from schema.words import ScaleReason
 from tests.support.ground import Ground, ground_on

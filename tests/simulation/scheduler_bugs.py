@@ -7,9 +7,9 @@ Like `bugs`, which breaks the flow around the real writer: patched in for one se
 # pyright: reportPrivateUsage=false
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 from msgspec.structs import replace
@@ -19,13 +19,12 @@ from commands.pools import breaking, charging, gates, preempting
 from commands.pools.preempting import Contest
 from commands.pools.rows import Stage
 from commands.tasks import losing
-from processors.due import DueIndex
-from processors.engine.clock import Clock
 from schema import commands as c
 from schema import events as e
 from schema.words import Lane
+from tests.simulation import bugs
+from tests.simulation.bugs import Bug, Patch
 
-Patch = pytest.MonkeyPatch
 # Packages of deciders export functions under the names of their modules.
 _pool_decide = sys.modules["commands.pools.decide"]
 _pool_order = sys.modules["commands.pools.order"]
@@ -45,11 +44,6 @@ def _none_is_full(*_: object) -> bool:
 
 def _free_of_charge(*_: object) -> int:
     return 0
-
-
-class Bug(NamedTuple):
-    what: str
-    plant: Callable[[Patch], None]
 
 
 def _p0_is_a_victim(patch: Patch) -> None:
@@ -179,60 +173,6 @@ def _loss_counted(patch: Patch) -> None:
     patch.setattr(losing, "attempt_lost", counted)
 
 
-def _slot_leaked(patch: Patch) -> None:
-    free = _pool_decide._free
-
-    def leaks(draft: Any, command: c.FreeSlot) -> None:  # noqa: ANN401
-        lease = draft.state.lease_of(command.pool_id, command.task_id, command.token)
-        if lease is None or lease.stage is not Stage.OVER:
-            free(draft, command)
-
-    patch.setitem(_pool_decide.RULES, c.FreeSlot, leaks)
-
-
-def _slot_given_away(patch: Patch) -> None:
-    after = _pool_evolve._after
-
-    def frees(lease: Any, event: Any) -> Any:  # noqa: ANN401
-        stage = after(lease, event)
-        return None if stage is Stage.LOST else stage
-
-    patch.setattr(_pool_evolve, "_after", frees)
-
-
-def _outage_counts_as_time(patch: Patch) -> None:
-    def tick(self: Clock, topic: str) -> None:
-        self.last_tick[topic] = self.now
-
-    patch.setattr(Clock, "tick", tick)
-
-
-def _tick_lost(patch: Patch) -> None:
-    due = DueIndex.due
-
-    def once(self: Any, partition: int, *asked: Any) -> Iterator[bytes]:  # noqa: ANN401
-        for number, key in enumerate(due(self, partition, *asked)):
-            if number:  # the second of a tick is taken off the list and never looked at
-                self._deadlines[partition].pop(key, None)
-            else:
-                yield key
-
-    patch.setattr(DueIndex, "due", once)
-
-
-def _token_not_checked(patch: Patch) -> None:
-    """An old attempt's end is taken for the current one's."""
-    finish = _tasks_attempts.finish
-
-    def taken(state: Any, command: Any, asked: Any) -> Any:  # noqa: ANN401
-        course = getattr(state, "course", None)
-        if course is not None and command.token < course.token:
-            state = replace(state, course=replace(course, token=command.token))
-        return finish(state, command, asked)
-
-    patch.setattr(_tasks_attempts, "finish", taken)
-
-
 def _preempted_for_anybody(patch: Patch) -> None:
     """By the aged value, not by class: whoever waits turns the other round."""
 
@@ -267,11 +207,11 @@ BUGS: Final[dict[str, Bug]] = {
     "floor_forgotten": Bug("a lane waits for ever behind better ones", _floor_forgotten),
     "pause_forgotten": Bug("a paused lane is served", _pause_forgotten),
     "loss_counted": Bug("a loss burns a retry", _loss_counted),
-    "slot_leaked": Bug("a slot is not freed once its task has ended", _slot_leaked),
-    "slot_given_away": Bug("a lost attempt's slot is free at once", _slot_given_away),
-    "outage_counts_as_time": Bug("TTLs run while nobody serves", _outage_counts_as_time),
-    "tick_lost": Bug("a tick sees only the first that is due", _tick_lost),
-    "token_not_checked": Bug("any token may tell a result", _token_not_checked),
+    "slot_leaked": Bug("a slot is not freed once its task has ended", bugs._slot_leaked),
+    "slot_given_away": Bug("a lost attempt's slot is free at once", bugs._slot_given_away),
+    "outage_counts_as_time": Bug("TTLs run while nobody serves", bugs._stall_not_counted),
+    "tick_lost": Bug("a tick sees only the first that is due", bugs._tick_lost),
+    "token_not_checked": Bug("any token may tell a result", bugs._token_of_a_result),
 }
 
 

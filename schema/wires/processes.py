@@ -1,0 +1,38 @@
+"""Which process is meant: a pid that was given to another one later is never mistaken for it.
+
+A process is known by its pid together with its start (in the kernel's ticks since boot, so no step
+of the clock changes it) and the boot.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_START_FIELD: Final = 19  # of /proc/PID/stat, counted after the name: field 22 of the manual
+_STATE_FIELD: Final = 0
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """One process, now and for ever."""
+
+    pid: int
+    start_ticks: int
+    boot: str
+
+
+def identify(pid: int) -> Identity | None:
+    """The process that has this pid now; None when there is none, or it has ended (a zombie)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat[stat.rindex(")") + 2 :].split()
+    if fields[_STATE_FIELD] in "ZX":
+        return None
+    return Identity(pid=pid, start_ticks=int(fields[_START_FIELD]), boot=_BOOT.read_text().strip())
+
+
+def is_alive(process: Identity) -> bool:
+    return identify(process.pid) == process
