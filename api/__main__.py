@@ -10,6 +10,7 @@ from api.app import build_app
 from api.edge import Edge
 from api.protocol import BoundedProtocol
 from schema.settings import Settings, SettingsError, load
+from schema.wires.processes import collect_rarely
 from schema.wires.telemetry import set_up_logging, write_ready_file
 
 GRACE_SECONDS = 10
@@ -67,6 +68,7 @@ def main() -> int:
     """Run until a signal; 78 when the settings are wrong."""
     try:
         settings = load(os.environ)
+        collect_rarely()
         set_up_logging("api", level=settings.process.log_level)
         server = build_server(settings)
     except SettingsError as error:

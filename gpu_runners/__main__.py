@@ -15,6 +15,7 @@ from gpu_runners.runner import Runner
 from schema.settings import Kafka, Objects, Settings, SettingsError, load, need
 from schema.wires.log import LogUnavailableError, LogWriter
 from schema.wires.objects import ObjectStore
+from schema.wires.processes import collect_rarely
 from schema.wires.telemetry import (
     HealthServer,
     new_registry,
@@ -83,6 +84,7 @@ def main() -> int:
     """Read the settings, run, say how it ended."""
     try:
         settings = load(os.environ)
+        collect_rarely()
         set_up_logging(settings.runner.runner_id)
         uvloop.run(run(settings))
     except SettingsError as error:

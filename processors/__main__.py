@@ -4,12 +4,10 @@
 """
 
 import asyncio
-import gc
 import os
 import sys
 import threading
 from pathlib import Path
-from typing import Final
 
 from prometheus_client import CollectorRegistry
 
@@ -19,16 +17,13 @@ from processors.first_policy import publish_first_policy
 from schema.policy import PolicyError
 from schema.settings import Kafka, Settings, SettingsError, load, need
 from schema.wires.log import LogUnavailableError, TopologyError, create_topics
+from schema.wires.processes import collect_rarely
 from schema.wires.telemetry import (
     HealthServer,
     new_registry,
     set_up_logging,
     write_ready_file,
 )
-
-COLLECTED_EVERY: Final = (50_000, 20, 10)
-"""Thresholds of the collector of cycles. The rows are millions and have none: looking through them
-again and again would only be a pause."""
 
 
 async def prepare(settings: Settings) -> None:
@@ -57,7 +52,7 @@ def serve_health(app: App, registry: CollectorRegistry, settings: Settings) -> N
 
 def main() -> int:
     """Read the settings, prepare, serve until SIGTERM; the exit code says how it ended."""
-    gc.set_threshold(*COLLECTED_EVERY)
+    collect_rarely()
     try:
         settings = load(os.environ)
         name = settings.processors.instance_id or "processor"

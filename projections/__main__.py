@@ -4,7 +4,6 @@ Exit codes: 0 told to stop, 64 wrong arguments or settings, 65 the log can't be 
 unknown message, another log), 75 another projector took over, 70 any other fault.
 """
 
-import gc
 import logging
 import os
 import sys
@@ -20,14 +19,13 @@ from projections.projector import connect
 from schema.codec import UnknownVersionError, UnreadableMessageError
 from schema.settings import Settings, SettingsError, load, need
 from schema.wires.log import OffsetTrimmedError, TopologyError
+from schema.wires.processes import collect_rarely
 from schema.wires.telemetry import facts, set_up_logging
 
 USAGE: Final = 64
 UNFOLDABLE: Final = 65
 FAULT: Final = 70
 TAKEN_OVER: Final = 75
-COLLECTED_EVERY: Final = (50_000, 20, 10)
-"""Hardly any garbage of ours is cyclic; to look for it every 700 objects took 40 % of our CPU."""
 _log = logging.getLogger("projections")
 
 
@@ -65,8 +63,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return USAGE
     set_up_logging("projections", level=settings.process.log_level)
-    gc.freeze()
-    gc.set_threshold(*COLLECTED_EVERY)
+    collect_rarely()
     names = {fold.name for fold in process.all_folds()}
     match list(arguments):
         case []:

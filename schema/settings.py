@@ -95,7 +95,7 @@ class Processors(Section):
 
 
 class Projections(Section):
-    window_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 200
+    window_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 100
     archive_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 10_000
     """How often the failure archive looks for what is new."""
     metrics_port: Port = 0

@@ -37,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Least time between two transactions of a partition under load; none when idle."""
     pace_rate_min: float = 300.0
     """Records a second of the process up to which there is no pacing."""
-    pace_rate_max: float = 3_000.0
+    pace_rate_max: float = 12_000.0
     """Records a second from which on the pace is the longest."""
 
     tick_seconds: float = 1.0

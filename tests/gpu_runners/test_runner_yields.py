@@ -115,7 +115,8 @@ async def test_preempted_work_goes_on_where_it_was_saved_and_a_notice_gives_ever
 
     await dispatch(pool, task, 2, WORK, first.checkpoint)
     resumed = await worked(ground, task, 2)
-    assert resumed.percent * WORK["seconds"] * 10 > first.saved_ms
+    # Its first report may be told before its first step: what was saved is the least it can say.
+    assert round(resumed.percent * WORK["seconds"] * 10) >= first.saved_ms
     notice.touch()
     draining = await ground.wait(Topic.POOL_COMMANDS, c.DrainRunner)
     assert draining.spot

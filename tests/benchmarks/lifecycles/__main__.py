@@ -28,7 +28,7 @@ from tests.benchmarks.lifecycles.load import LoadPlan, LoadReport, Sampled
 from tests.benchmarks.lifecycles.rival import procrastinate_jobs_per_second
 
 USERS, TENANTS = 1_000, 200
-_POLL_SECONDS = 0.1
+_POLL_SECONDS = 0.03
 _ROW_SECONDS_MAX = 30
 
 

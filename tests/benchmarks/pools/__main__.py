@@ -18,6 +18,7 @@ from pathlib import Path
 from schema import commands as c
 from schema import events as e
 from schema.ids import IncarnationId
+from schema.wires.processes import collect_rarely
 from tests.benchmarks.pools.world import (
     NOW_MS,
     A,
@@ -35,10 +36,6 @@ GOALS: dict[str, tuple[Callable[[float], bool], str]] = {
     "bytes_per_task": (lambda value: value < 1024, "< 1,024"),
     "recovery_seconds": (lambda value: value < 60, "< 60"),
 }
-
-
-COLLECTED_EVERY = (50_000, 20, 10)
-"""As `python -m processors` sets it."""
 
 
 def percentiles(name: str, times_ns: list[tuple[int, int]]) -> Figures:
@@ -112,7 +109,7 @@ def read_depths(pool: Pool) -> Figures:
 def bench(path: Path, tasks: int, accounts: int, picks: int) -> Figures:
     """All figures. The collector of cycles, of which there are none here, is kept off the picks."""
     figures: Figures = {"tasks": tasks, "accounts": accounts, "picks": picks}
-    gc.set_threshold(*COLLECTED_EVERY)
+    collect_rarely()
     write_rows(path, tasks, accounts)
     for name in ("fifo", "pool"):
         queue = Fifo() if name == "fifo" else Pool()
