@@ -6,12 +6,13 @@
 # pyright: reportUnknownArgumentType=false, reportAttributeAccessIssue=false
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import aiokafka.producer.sender
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaError
 
 from processors.engine.errors import TopologyError
@@ -21,6 +22,7 @@ from processors.engine.settings import Settings
 # aiokafka asks again after 20 ms, which would be the latency of every transaction under load.
 aiokafka.producer.sender.BACKOFF_OVERRIDE = 0.002
 
+_BROKEN: Final = (CloseReason.CONNECTION_BROKEN, CloseReason.CONNECTION_TIMEOUT)
 BATCH_BYTES_MAX: Final = 800_000
 """Of one produced batch; the broker's default limit is 1 MiB."""
 
@@ -30,9 +32,17 @@ def transactional_id(settings: Settings, number: int) -> str:
     return f"{settings.app_id}-{number}"
 
 
-def producer(settings: Settings, name: str, transactional: str | None) -> Any:
-    """A producer that is idempotent, or transactional if a transactional id is given."""
-    return AIOKafkaProducer(
+def producer(
+    settings: Settings,
+    name: str,
+    transactional: str | None,
+    broken: Callable[[], None] | None = None,
+) -> Any:
+    """A producer that is idempotent, or transactional if a transactional id is given.
+
+    `broken` is called whenever a connection of it breaks, idle or not.
+    """
+    made: Any = AIOKafkaProducer(
         bootstrap_servers=settings.broker,
         client_id=name,
         acks="all",
@@ -46,6 +56,16 @@ def producer(settings: Settings, name: str, transactional: str | None) -> Any:
         request_timeout_ms=int(settings.request_seconds_max * 1000),
         compression_type="zstd" if settings.zstd else None,
     )
+    if broken is not None:
+        known = made.client._on_connection_closed  # noqa: SLF001
+
+        def closed(connection: Any, reason: Any) -> None:
+            known(connection, reason)
+            if reason in _BROKEN:
+                broken()
+
+        made.client._on_connection_closed = closed  # noqa: SLF001
+    return made
 
 
 def reader(settings: Settings) -> Any:

@@ -1,8 +1,8 @@
 """The runtime of one process: which partition numbers it owns, how they are taken and given back.
 
-On assignment: fence (InitProducerId) -> read the changelog to its end -> seek -> open. State is
-kept over a rebalance only if nobody else owned the partition since: same producer id, epoch one
-higher.
+On assignment: fence (InitProducerId) -> end what hangs -> read the changelog to its end -> seek ->
+open. State is kept over a rebalance only if nobody else owned the partition since: same producer
+id, epoch one higher.
 """
 
 # aiokafka's clients have no types.
@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 from processors.engine import changelog, clients
 from processors.engine.errors import GapError, RecoveryError, TopologyError
+from processors.engine.exits import DOUBT, leave
+from processors.engine.hanging import ends
 from processors.engine.metrics import Metrics
 from processors.engine.order import Batch, Waiting
 from processors.engine.owner import Owner, Shared
@@ -227,8 +229,11 @@ class Engine:
             await self._lose(self.owners.pop(number))
         if self.down is not None:
             return
-        fresh = await asyncio.gather(*(self._fence(number, shared) for number in numbers))
-        self.moved()
+        async with ends(self.settings, self._counts) as ending:
+            outcomes = await ending.outcomes([self.transactional_id(n) for n in numbers])
+            fresh = await asyncio.gather(*(self._fence(number, shared) for number in numbers))
+            self.moved()
+            await ending.finish(outcomes, self._counts)
         writers = {owner.number: owner.writer for owner in fresh if owner is not None}
         fenced = time.monotonic()
         count = await changelog.recover(self.settings, writers, self.moved)
@@ -258,7 +263,10 @@ class Engine:
         if old is not None:
             await old.stop()
         producer = clients.producer(
-            self.settings, f"{self.settings.app_id}-{number}", self.transactional_id(number)
+            self.settings,
+            f"{self.settings.app_id}-{number}",
+            self.transactional_id(number),
+            lambda: self._broken(number),
         )
         await producer.start()
         for topic in self._counts:
@@ -284,6 +292,16 @@ class Engine:
         )
         owner = self.owners[number] = self.owner(writer, producer, shared)
         return owner
+
+    def _broken(self, number: int) -> None:
+        """A broker may be gone, and with it the end of a transaction: see `hanging`."""
+        owner = self.owners.get(number)
+        if owner is not None and owner.just_wrote():
+            leave(
+                DOUBT,
+                f"partition {number}: a connection broke right after a transaction; whether it "
+                "ended in every partition is not known",
+            )
 
     async def _lose(self, owner: Owner) -> None:
         owner.writer.rows.drop()

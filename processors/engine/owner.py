@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -59,6 +60,7 @@ class Owner:
         self._task: asyncio.Task[None] | None = None
         self._started = 0.0
         self._written = time.monotonic()
+        self._committed = -math.inf
         self._unwritten = 0
 
     @property
@@ -105,6 +107,11 @@ class Owner:
             await self.ticker.beat()
             if self._flush_due():
                 self._wake.set()
+
+    def just_wrote(self) -> bool:
+        """Whether the last transaction may not have ended in every partition yet."""
+        since = time.monotonic() - self._committed
+        return self.open and since < self._shared.settings.ending_seconds_max
 
     # ---------------------------------------------------------------------------------- the loop
 
@@ -189,7 +196,7 @@ class Owner:
         start = time.monotonic()
         async with asyncio.timeout(settings.transaction_seconds_max):
             await self.commit(self.producer, batches)
-        self._written = time.monotonic()
+        self._written = self._committed = time.monotonic()
         metrics.transactions.inc()
         metrics.batch.observe(effects.commands)
         metrics.seconds.observe(self._written - start)

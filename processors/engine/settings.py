@@ -31,6 +31,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_seconds_max: float = 15.0
     transaction_seconds_max: float = 10.0
     """Also the broker's: an open transaction of a dead worker is aborted after this time."""
+    ending_seconds_max: float = 5.0
+    """How long after its commit was answered a transaction may not have ended everywhere."""
     in_flight_max: int = 2
     """Transactions of one process at the same time: few are large."""
     pace_seconds_max: float = 0.050

@@ -182,7 +182,7 @@ def _created(ann: Caller) -> str:
 
 
 def _queued(ann: Caller) -> str:
-    answer = ann.post({"scene": "genai", "prompt": "nobody serves this pool"})
+    answer = ann.post({"scene": "matting", "prompt": "nobody serves this pool"})
     task_id: str = answer.json()["task_id"]
     ann.until(task_id, "QUEUED")
     return task_id
@@ -273,7 +273,7 @@ def test_a_list_is_filtered_by_status_and_scene(ann: Caller) -> None:
         return [task["task_id"] for task in tasks]
 
     assert listed(status="SUCCEEDED") == [done]
-    assert listed(scene="genai") == [queued]
+    assert listed(scene="matting") == [queued]
     assert sorted(listed(status=["SUCCEEDED", "QUEUED"])) == sorted([done, queued])
     assert listed(status="EXPIRED") == []
 
