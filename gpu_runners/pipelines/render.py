@@ -168,7 +168,9 @@ def arguments(plan: RenderPlan) -> list[str]:
         *("-copyts", "-itsoffset", f"{-plan.header.origin_seconds:.6f}", "-i", str(plan.source)),
         *("-filter_complex", filter_graph(plan)),
         *("-map", "[film]", "-c:v", "libx264", "-preset", "veryfast", "-profile:v", "high"),
-        *("-crf", "21", "-maxrate", "2M", "-bufsize", "4M", "-threads", _THREADS),
+        # One thread: with a bound on the rate, x264's threads look at how far the others are, and
+        # the same clip would give other bytes on a busy machine.
+        *("-crf", "21", "-maxrate", "2M", "-bufsize", "4M", "-threads", "1"),
         *("-r", str(rate), "-g", str(max(1, round(2 * rate)))),
         *(film_sound if sound else []),
         *("-map_metadata", "-1", "-map_chapters", "-1", "-fflags", "+bitexact"),
