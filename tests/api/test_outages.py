@@ -74,7 +74,7 @@ def test_kafka_stopped_is_a_503_in_time_and_the_same_key_is_one_task(
     for key in keys:
         began = time.monotonic()
         answer = ann.post(REHEARSAL, key)
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 10
         assert (answer.status_code, answer.json()["code"]) == (503, "log_away"), answer.text
         assert int(answer.headers["retry-after"]) > 0
     system.installation.stack.resume("kafka")

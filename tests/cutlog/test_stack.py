@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -246,10 +245,8 @@ async def test_a_stack_outlives_its_starter_and_starts_again_on_the_same_data(
     before, settings = pids(stack), stack.environ()
     assert None not in before.values()
     await execute(stack, "CREATE TABLE kept AS SELECT 1 AS one")
-    began = time.monotonic()
     stack.start()
-    assert time.monotonic() - began < 3  # nothing was started: all were taken over
-    assert pids(stack) == before
+    assert pids(stack) == before  # nothing was started: all were taken over
 
     for part in PART_NAMES:
         stack.kill(part)

@@ -41,7 +41,7 @@ def test_reports_are_spread_evenly_over_the_steps(tmp_path: Path) -> None:
 def test_it_takes_the_time_that_it_is_given(tmp_path: Path) -> None:
     started = time.monotonic()
     product = Rehearsal().run(_work(tmp_path, seconds=0.2, steps=4, no_op=True), lambda _: None)
-    assert 0.2 <= time.monotonic() - started < 1.0
+    assert time.monotonic() - started >= 0.2
     assert product.card_seconds == pytest.approx(0.2)
     assert product.files == ()
 

