@@ -23,7 +23,7 @@ from api.feeds import Item, MovedLogError, Snapshot, TaskFeed, Told, UserFeed, r
 from api.parts import Parts
 from api.problems import Door, at_the_door, refusal
 from api.reads import Row
-from api.tasks import TaskPath, own_id, own_task, promised_seq, task_views
+from api.tasks import TaskPath, newest_refusal, own_id, own_task, promised_seq, task_views
 from api.wiring import Caller, PartsHere, answer, problems
 from schema.ids import TaskId, user_partition
 from schema.progress import ProgressReported
@@ -65,8 +65,9 @@ async def task_events(
 ) -> Response:
     """What happens to a task: from its beginning, or after `Last-Event-ID`, until its end."""
     own = own_id(claims, task_id)
-    seq = promised_seq(parts, request, own) or 0
-    task = await _appeared(parts, claims, own, seq)
+    promised = promised_seq(parts, request, own)
+    seq = promised or 0
+    task = await _appeared(parts, claims, own, promised)
     feed = TaskFeed(
         parts.reads,
         parts.live,
@@ -111,8 +112,9 @@ async def wait_for_task(
     It tells what the stream tells; ask again with the `seq` of the last event.
     """
     own = own_id(claims, task_id)
-    seq = promised_seq(parts, request, own) or 0
-    await _appeared(parts, claims, own, seq)
+    promised = promised_seq(parts, request, own)
+    seq = promised or 0
+    await _appeared(parts, claims, own, promised)
     epoch = _epoch(parts)
     with _counted(parts, "wait"):
         task, events = await _waited(parts, claims, own, after, seq)
@@ -151,19 +153,21 @@ async def _waited(
                     break
 
 
-async def _appeared(parts: Parts, claims: Claims, task_id: TaskId, promised: int) -> Row:
+async def _appeared(parts: Parts, claims: Claims, task_id: TaskId, promised: int | None) -> Row:
     """The caller's task, which may have been submitted (or retried) a moment ago.
 
-    Raises Problem (404) when it does not appear.
+    Raises Problem when it does not appear: 404, or 503 when our own promise says that it is there.
     """
     until = time.monotonic() + APPEAR_SECONDS
     while True:
         task = await own_task(parts, claims, task_id)
         late = time.monotonic() > until
-        if task is not None and (late or task["seq"] >= promised):
+        if task is not None and (late or task["seq"] >= (promised or 0)):
             return task
         if late:
-            raise refusal(Refusal.TASK_UNKNOWN)
+            if promised is None or await newest_refusal(parts, claims, task_id) is not None:
+                raise refusal(Refusal.TASK_UNKNOWN)
+            raise at_the_door(Door.READ_MODEL_AWAY, "It has not come to the task yet.")
         # The projection commits a few times a second and has no way to tell us sooner.
         await asyncio.sleep(_POLL_SECONDS)
 

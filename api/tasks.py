@@ -94,7 +94,7 @@ async def read_task(
     row = await own_task(parts, claims, task_id)
     if seq is not None and (row is None or row["seq"] < seq):
         row = await _caught_up(parts, claims, task_id, seq)
-        if row is None and await _newest_refusal(parts, claims, task_id) is None:
+        if row is None and await newest_refusal(parts, claims, task_id) is None:
             return {"task_id": task_id, "status": "pending"}
     if row is not None:
         return (await task_views(parts, claims, [row]))[0]
@@ -112,7 +112,7 @@ async def _caught_up(parts: Parts, claims: Claims, task_id: TaskId, seq: int) ->
                 row = await own_task(parts, claims, task_id)
                 if row is not None and row["seq"] >= seq:
                     return row
-                if row is None and seq == 0 and await _newest_refusal(parts, claims, task_id):
+                if row is None and seq == 0 and await newest_refusal(parts, claims, task_id):
                     return None
                 # The projection commits a few times a second and has no way to tell us sooner.
                 await asyncio.sleep(_POLL_SECONDS)
@@ -120,7 +120,7 @@ async def _caught_up(parts: Parts, claims: Claims, task_id: TaskId, seq: int) ->
         return None
 
 
-async def _newest_refusal(parts: Parts, claims: Claims, task_id: TaskId) -> Problem | None:
+async def newest_refusal(parts: Parts, claims: Claims, task_id: TaskId) -> Problem | None:
     """What a submission that was answered with a promise came to, if it was refused.
 
     Asked again and not answered yet, the refusal that stands there is the one before.

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -129,7 +130,9 @@ class Caller:
             answer = self.http.get(
                 f"/v1/tasks/{task_id}/wait", params={"after": seq, "consistency": token}
             )
-            assert answer.status_code == 200, answer.text
+            if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+                continue  # the read model has not come to what we were promised
+            assert answer.status_code == HTTPStatus.OK, answer.text
             found = answer.json()
             task: dict[str, Any] = found["task"]
             if task["status"] in statuses:

@@ -51,7 +51,7 @@ async def consume(stack: LocalStack, topic: str) -> bytes:
         bootstrap_servers=stack.environ()["CUTLOG_KAFKA_BROKERS"],
         auto_offset_reset="earliest",
         isolation_level="read_committed",
-        group_id=f"{topic}-readers",
+        group_id=f"{topic}-{uuid.uuid4().hex}",
     )
     await consumer.start()
     try:

@@ -84,7 +84,8 @@ async def submit(ground: Ground, key: str, parameters: dict[str, Any]) -> TaskId
 def workers(runner: Process) -> list[psutil.Process]:
     """The worker processes of a runner, and all that they started."""
     with suppress(psutil.NoSuchProcess):
-        return psutil.Process(runner.pid).children(recursive=True)
+        found = psutil.Process(runner.pid).children(recursive=True)
+        return [one for one in found if _runs(one)]
     return []
 
 
