@@ -9,28 +9,35 @@ export PYTHONUNBUFFERED := 1
 export UV_SYSTEM_CERTS := 1
 export UV_NO_PROGRESS := 1
 
-# A set is up to date when the stamp with its lock's checksum is there. dev contains gpu.
+# A set is up to date when the stamp with its lock's checksum is there. diffusion contains gpu, dev
+# contains both.
 sum = $(firstword $(shell cksum < requirements/$(1)))
 GPU_STAMP := $(VENV)/gpu-$(call sum,gpu.txt)
 DEV_STAMP := $(VENV)/dev-$(call sum,dev.txt)
+DIFFUSION_STAMP := $(VENV)/diffusion-$(call sum,diffusion.txt)
 UV_STAMP := $(VENV)/uv-$(call sum,bootstrap.txt)
-RUN_STAMP := $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),$(GPU_STAMP))
+RUN_STAMP := $(firstword $(wildcard $(DEV_STAMP) $(DIFFUSION_STAMP)) $(GPU_STAMP))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up down status demo check static test bench lock clean
+.PHONY: help setup setup-diffusion setup-dev up down status demo check static test bench lock clean
 
 help:  ## this list
 	@echo "Cutlog: an AI editing backend whose every change is an event in Kafka."
 	@echo
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-18s %s\n", $$1, $$2}'
 
-setup: $(RUN_STAMP)  ## packages, Kafka and sample clips; done by itself before the others
+setup: $(RUN_STAMP)  ## packages, Kafka, sample clips and models; done by itself before the others
 	@$(PY) -m cutlog.stack jars
 	@$(PY) -m cutlog.samples > /dev/null
+	@$(PY) -m cutlog.model_files > /dev/null
+
+setup-diffusion: $(if $(wildcard $(DEV_STAMP)),$(DEV_STAMP),$(DIFFUSION_STAMP))  ## the same with torch and diffusers (5 GB), for the scene genai
+	@$(MAKE) --no-print-directory setup
 
 setup-dev: $(DEV_STAMP)  ## the same with the tools that `make check` needs
 	@$(PY) -m cutlog.stack jars
 	@$(PY) -m cutlog.samples > /dev/null
+	@$(PY) -m cutlog.model_files > /dev/null
 
 up: setup  ## start everything and stay: Kafka, Postgres, Valkey, S3 and the four processes
 	@$(PY) -m cutlog up
@@ -60,8 +67,8 @@ bench: setup-dev  ## whole lifecycles a second on this machine
 
 lock: $(DEV_STAMP)  ## resolve the locks in requirements/ anew, for every Python from 3.11 on
 	@for set in dev bootstrap; do $(COMPILE) requirements/$$set.in -o requirements/$$set.txt || exit 1; done
-	@for set in gpu run; do $(COMPILE) -c requirements/dev.txt requirements/$$set.in -o requirements/$$set.txt || exit 1; done
-	@$(COMPILE) --no-deps requirements/samples.in -o requirements/samples.txt
+	@for set in diffusion gpu run; do $(COMPILE) -c requirements/dev.txt requirements/$$set.in -o requirements/$$set.txt || exit 1; done
+	@for set in samples models; do $(COMPILE) --no-deps requirements/$$set.in -o requirements/$$set.txt || exit 1; done
 	@$(PY) -m cutlog.stack lock
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate
@@ -83,10 +90,15 @@ $(UV_STAMP):
 
 $(DEV_STAMP): $(UV_STAMP)
 	@$(UV) pip sync --quiet --require-hashes --python $(PY) requirements/dev.txt
-	@rm -f $(VENV)/gpu-* $(VENV)/dev-*
+	@rm -f $(VENV)/gpu-* $(VENV)/diffusion-* $(VENV)/dev-*
 	@touch $@
 
 $(GPU_STAMP): $(UV_STAMP)
 	@$(UV) pip sync --quiet --require-hashes --python $(PY) requirements/gpu.txt
-	@rm -f $(VENV)/gpu-* $(VENV)/dev-*
+	@rm -f $(VENV)/gpu-* $(VENV)/diffusion-* $(VENV)/dev-*
+	@touch $@
+
+$(DIFFUSION_STAMP): $(UV_STAMP)
+	@$(UV) pip sync --quiet --require-hashes --python $(PY) requirements/diffusion.txt
+	@rm -f $(VENV)/gpu-* $(VENV)/diffusion-* $(VENV)/dev-*
 	@touch $@

