@@ -23,6 +23,9 @@ from gpu_runners.pipelines.probe_limits import ProbeLimits
 
 Floats = NDArray[np.float32]
 
+Watch = Callable[[VideoFrame, float, int], None]
+"""Sees each frame too: the frame, its instant in seconds, the degrees that it is turned by."""
+
 WINDOW_SECONDS = 0.01
 """Sound is judged in windows of this length."""
 
@@ -30,6 +33,8 @@ _SMALL_PIXELS = 160 * 90
 _DAMAGED_PACKETS_MAX = 0.2
 _TWO_THREADS = 2
 _PROGRESS_EVERY_FRAMES = 12
+_MOVES_FROM = 10.0
+"""A point whose colours change by less, of 255, stands still: noise of cameras and codecs."""
 
 
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +57,15 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     """Variance of the Laplacian of the small picture."""
     colour: Floats
     """How far from grey, on average."""
+    motion_x: Floats
+    """Where the picture, as it is shown, moves: the middle, 0 to 1 from the left."""
+    motion_y: Floats
+    """The same from the top."""
+    motion: Floats
+    """How much moves: mean difference beyond noise, of 255; with 0 the two above say nothing."""
+    detail_x: Floats
+    """Where there is something to see in the picture, as it is shown: the middle of its detail."""
+    detail_y: Floats
     audio_index: int | None
     """The stream that is heard: the first that is not silent all through, else the first."""
     peak: Floats
@@ -103,7 +117,9 @@ class _Picture:
         self._height = max(16, round(header.height * scale / 2) * 2)
         self._before: NDArray[np.int16] | None = None
         self._size: tuple[int, int] | None = None
-        self.rows: list[tuple[float, float, float, float, float, float]] = []
+        self._across = (np.arange(self._width, dtype=np.float32) + 0.5) / self._width
+        self._down = (np.arange(self._height, dtype=np.float32) + 0.5) / self._height
+        self.rows: list[tuple[float, ...]] = []
         self.rotation = 0
         self.interlaced_frames = 0
 
@@ -123,8 +139,8 @@ class _Picture:
         ).to_ndarray()
         colours = small.astype(np.int16)
         grey = colours.sum(axis=2, dtype=np.int16) // 3
-        before = self._before
-        change = float(np.abs(colours - before).mean()) if before is not None else 0.0
+        difference = np.abs(colours - self._before) if self._before is not None else None
+        change = float(difference.mean()) if difference is not None else 0.0
         laplacian = (
             4 * grey[1:-1, 1:-1]
             - grey[:-2, 1:-1]
@@ -141,9 +157,38 @@ class _Picture:
                 float(grey.std()),
                 float(laplacian.var()),
                 colour,
+                *(self._motion(difference) if difference is not None else (0.5, 0.5, 0.0)),
+                *self._detail(grey, laplacian),
             )
         )
         self._before = colours
+
+    def _motion(self, difference: NDArray[np.int16]) -> tuple[float, float, float]:
+        """Where the picture moves, as it is shown, and how much."""
+        moves = difference.max(axis=2) - np.float32(_MOVES_FROM)
+        np.maximum(moves, 0, out=moves)
+        total = float(moves.sum())
+        if total <= 0:
+            return 0.5, 0.5, 0.0
+        x, y = self._middle(moves, total)
+        return x, y, total / moves.size
+
+    def _detail(self, grey: NDArray[np.int16], laplacian: NDArray[np.int16]) -> tuple[float, float]:
+        """Between the middle of the edges and that of what stands out in brightness."""
+        edges = np.zeros(grey.shape, dtype=np.float32)
+        edges[1:-1, 1:-1] = np.abs(laplacian)
+        stands_out = np.abs(grey - np.float32(np.median(grey[::3, ::3])))
+        sums = float(edges.sum()), float(stands_out.sum())
+        if min(sums) <= 0:
+            return 0.5, 0.5
+        (x, y), (u, v) = self._middle(edges, sums[0]), self._middle(stands_out, sums[1])
+        return (x + u) / 2, (y + v) / 2
+
+    def _middle(self, weights: Floats, total: float) -> tuple[float, float]:
+        """Where these weights of the stored picture are in the picture as it is shown."""
+        x = float(weights.sum(axis=0) @ self._across) / total
+        y = float(weights.sum(axis=1) @ self._down) / total
+        return {90: (1 - y, x), 180: (1 - x, 1 - y), 270: (y, 1 - x)}.get(self.rotation, (x, y))
 
 
 def analyse(
@@ -151,6 +196,7 @@ def analyse(
     header: SourceHeader,
     limits: ProbeLimits,
     report: Callable[[float], None],
+    watch: Watch | None = None,
 ) -> Analysis:
     """Decode a source once. `report` hears the fraction that is done. Errors: InputError."""
     picture = _Picture(header)
@@ -172,6 +218,8 @@ def analyse(
                     sounds[packet.stream.index].hear(frame, at)
                 else:
                     picture.see(frame, max(0.0, at))
+                    if watch is not None:
+                        watch(frame, max(0.0, at), picture.rotation)
                     last_end = at + _frame_seconds(frame, header)
                     if last_end > limits.seconds_max:
                         raise too_long(last_end, limits)
@@ -261,6 +309,11 @@ def _analysis(
         contrast=features[:, 2],
         sharpness=features[:, 3],
         colour=features[:, 4],
+        motion_x=features[:, 5],
+        motion_y=features[:, 6],
+        motion=features[:, 7],
+        detail_x=features[:, 8],
+        detail_y=features[:, 9],
         audio_index=heard,
         peak=sound.peak[: sound.end],
         power=sound.power[: sound.end],

@@ -41,13 +41,13 @@ def find_silences(analysis: Analysis, *, silence_db: float, seconds_min: float) 
     heard = np.zeros(windows, dtype=bool)
     known = min(windows, len(analysis.peak))
     heard[:known] = analysis.peak[:known] > _amplitude(silence_db)
-    for start, end in _runs(heard):
+    for start, end in runs(heard):
         inside = start > 0 and end < windows
         if inside and end - start <= _CLICK_WINDOWS_MAX:
             heard[start:end] = False
     return tuple(
         Span(start=start * WINDOW_SECONDS, end=min(end * WINDOW_SECONDS, analysis.seconds))
-        for start, end in _runs(~heard)
+        for start, end in runs(~heard)
         if (end - start) * WINDOW_SECONDS >= seconds_min
     )
 
@@ -71,12 +71,12 @@ def _frame_spans(
     ends = np.append(analysis.instants[1:], analysis.seconds)
     spans = (
         Span(start=float(analysis.instants[start]), end=float(ends[end - 1]))
-        for start, end in _runs(marked)
+        for start, end in runs(marked)
     )
     return tuple(span for span in spans if span.seconds >= seconds_min)
 
 
-def _runs(marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def runs(marked: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Half-open index ranges in which every element is true."""
     edges = np.flatnonzero(np.diff(marked.astype(np.int8), prepend=0, append=0))
     return [(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -115,7 +115,7 @@ def test_progress_rises_with_the_work_from_0_to_100(known_film: Film) -> None:
     assert percents[-1] == 100
     assert percents == sorted(percents)
     phases = list(dict.fromkeys(progress.phase for progress in known_film.progress))
-    assert phases == ["probing", "analysing", "rendering", "checking", "done"]
+    assert phases == ["probing", "analysing", "measuring", "rendering", "checking", "done"]
     rendering = [p for p in known_film.progress if p.phase == "rendering"]
     assert len(rendering) >= 4
     assert all(p.eta_seconds is not None for p in rendering)
