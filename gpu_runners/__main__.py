@@ -5,14 +5,17 @@ import os
 import shutil
 import signal
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from gpu_runners.metrics import Metrics
 from gpu_runners.objects import AttemptStore
 from gpu_runners.runner import Runner
 from schema.settings import Kafka, Objects, Settings, SettingsError, load, need
+from schema.wires.keys import FileKeyStore
 from schema.wires.log import LogUnavailableError, LogWriter
 from schema.wires.objects import ObjectStore
 from schema.wires.processes import collect_rarely
@@ -36,9 +39,17 @@ async def run(settings: Settings) -> None:
     registry = new_registry()
     metrics = Metrics(registry, settings.runner.slots)
     writer = LogWriter(kafka, client_id=settings.runner.runner_id)
-    async with ObjectStore(objects) as store:
+    async with AsyncExitStack() as stack:
+        stores = [
+            await stack.enter_async_context(ObjectStore(endpoint)) for endpoint in _ways(objects)
+        ]
         runner = Runner(
-            settings.runner, kafka, writer=writer, store=AttemptStore(store), metrics=metrics
+            settings.runner,
+            kafka,
+            writer=writer,
+            store=AttemptStore(*stores),
+            metrics=metrics,
+            keys=FileKeyStore(settings.keys.directory) if settings.keys is not None else None,
         )
         stopping = asyncio.Event()
 
@@ -67,6 +78,15 @@ async def run(settings: Settings) -> None:
         finally:
             await writer.stop()
             await health.stop()
+
+
+def _ways(objects: Objects) -> list[Objects]:
+    """The endpoints over which the bucket is reached, the first choice first."""
+    others = (objects.fallback_endpoint,) if objects.fallback_endpoint else ()
+    return [
+        objects,
+        *(msgspec.structs.replace(objects, endpoint=other) for other in others),
+    ]
 
 
 async def _start(writer: LogWriter, stopping: asyncio.Event) -> None:

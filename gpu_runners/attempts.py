@@ -1,15 +1,17 @@
 """One attempt of a task in the hands of a runner: accept, fetch, work, store, tell, free the slot.
 
-Whatever happens, the slot is freed last, when the process group of the work is gone or clean
-again; and its end is told before that, so a runner that dies in between leaves a lease that ends.
-An attempt that must give its slot up early saves how far it came, where its pipeline can.
+The slot is freed when the process group of the work is gone or clean again. That is when the work
+is done and its files go to the store, if there is room for them beside the slots (see `storing`);
+the attempt goes on without a slot then, and its lease with it. Otherwise it is the last that is
+told, after the end, so a runner that dies in between leaves a lease that ends. An attempt that must
+give its slot up early saves how far it came, where its pipeline can.
 """
 
 import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -17,6 +19,7 @@ from typing import NamedTuple, Protocol
 from gpu_runners.pipelines.pipeline import PipelineError, Product, Progress, Saved, Work
 from gpu_runners.reports import Reports
 from gpu_runners.slots import WorkerProcess
+from gpu_runners.storing import Keeper, Parcel, StoreError, StoringRoom, Uploads
 from schema.commands import (
     AcceptAttempt,
     AttemptYielded,
@@ -33,42 +36,29 @@ from schema.ids import CommandId, IncarnationId, PoolId, RunnerId
 from schema.objects import checkpoint_key, material_key, result_key
 from schema.progress import ProgressReported
 from schema.replies import DispatchAttempt
+from schema.wires.keys import KeyStore, SealBrokenError
 from schema.wires.log import MessageTooLongError
-from schema.wires.telemetry import facts
-from schema.words import LossCause
+from schema.wires.telemetry import end_tasks, facts
+from schema.words import LossCause, Scene
 
 log = logging.getLogger(__name__)
 
 MESSAGE_CHARACTERS_MAX = 2_000
 _MILLISECONDS = 1_000
-
-
-class StoreError(Exception):
-    """The object store did not do what it was asked, for now."""
+PROMPTED = frozenset({Scene.GENAI})
+"""Scenes that are told what to make in words."""
+PROMPTS = ("prompt", "negative_prompt")
 
 
 class MissingObjectError(Exception):
     """An object that the task names is not there: no other attempt will find it either."""
 
 
-class Stored(Protocol):
-    """What a store says of an object that it took."""
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def sha256(self) -> str: ...
-
-
-class Store(Protocol):
+class Store(Keeper, Protocol):
     """The object store, as an attempt needs it. Raises StoreError and MissingObjectError."""
 
     async def fetch(self, key: str, path: Path) -> None:
         """Download an object to a local file."""
-        ...
-
-    async def keep(self, key: str, path: Path, content_type: str) -> Stored:
-        """Upload a local file under a name that nobody else writes."""
         ...
 
 
@@ -114,8 +104,12 @@ class Attempt:
         directory: Path,
         tell: Tell,
         hint: Hint,
-        storing_seconds: float,
+        uploads: Uploads,
+        room: StoringRoom,
+        leave_slot: Callable[[], None],
+        keys: KeyStore | None = None,
     ) -> None:
+        """`leave_slot` is called once at most: its worker may have other work from then on."""
         self.dispatch = dispatch
         self._place = place
         self._worker = worker
@@ -123,7 +117,10 @@ class Attempt:
         self._directory = directory
         self._tell = tell
         self._hint = hint
-        self._storing_seconds = storing_seconds
+        self._uploads = uploads
+        self._room = room
+        self._leave_slot = leave_slot
+        self._keys = keys
         self._reports = Reports(dispatch.percent)
         self._milestones: asyncio.Queue[int | None] = asyncio.Queue()
         self.end = End("stopped")
@@ -137,6 +134,13 @@ class Attempt:
         self._stopped = False
         self._interrupted = False
         self._over = False
+        self.is_storing = False
+        """Its work is done; what it made goes to the store."""
+        self.left_slot = False
+        """It stores beside the slots."""
+        self._slot_told = False
+        self._taken_bytes: int | None = None
+        """Of the room beside the slots; None: it is in its slot."""
         self.done: asyncio.Task[None] = asyncio.create_task(self._run())
 
     @property
@@ -160,6 +164,8 @@ class Attempt:
         """
         if self._stopped or self._yield_cause is not None:
             return
+        if cause is LossCause.PREEMPTED and self.left_slot:
+            return  # the slot is free already
         self._yield_cause = cause
         loop = asyncio.get_running_loop()
         if seconds <= 0 or self._began is None:
@@ -183,10 +189,16 @@ class Attempt:
             if self._yield_cause is not None:
                 await self._tell_yielded(self._yield_cause, self._elapsed_ms())
         finally:
+            self._over = True  # also when the lease was gone: the rest is not to be broken off
             if self._last_call is not None:
                 self._last_call.cancel()
-            await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
-        await self._tell(free_slot(self.dispatch, self._place))
+            try:
+                await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+            finally:
+                if self._taken_bytes is not None:
+                    self._room.leave(self._taken_bytes)
+        if not self._slot_told:
+            await self._tell(free_slot(self.dispatch, self._place))
 
     def break_off(self, why: str) -> None:
         """It ended without a word: nobody would have heard it, or a defect was in the way."""
@@ -269,7 +281,7 @@ class Attempt:
         if saved.path is not None:
             key = checkpoint_key(self.dispatch.task_id, self.dispatch.token)
             try:
-                await self._keep_one(key, saved.path, "application/octet-stream")
+                await self._uploads.keep_one(Parcel(key, saved.path, "application/octet-stream"))
                 saved_ms = min(card_ms, round(saved.saved_seconds * _MILLISECONDS))
             except (StoreError, OSError) as error:
                 log.warning("a checkpoint was not stored", extra=facts(key=key, error=str(error)))
@@ -286,12 +298,13 @@ class Attempt:
         inputs: dict[str, Path] = {}
         for material_id in dispatch.material_ids:
             path = inputs[material_id] = inputs_directory / material_id
-            await self._store.fetch(material_key(dispatch.user_id, material_id), path)
+            key = dispatch.content_keys.get(material_id)
+            await self._store.fetch(key or material_key(dispatch.user_id, material_id), path)
         work = Work(
             task_id=dispatch.task_id,
             token=dispatch.token,
             scene=dispatch.scene,
-            parameters=dispatch.parameters,
+            parameters=dispatch.parameters | self._words(),
             inputs=inputs,
             directory=work_directory,
             checkpoint=await self._fetch_checkpoint(),
@@ -306,6 +319,21 @@ class Attempt:
         finally:
             self._worked_ms = self._elapsed_ms()
             self._working = False
+
+    def _words(self) -> dict[str, str]:
+        """The prompts, if the scene has any: only here they are read, and only the work hears."""
+        dispatch = self.dispatch
+        if dispatch.private is None or dispatch.scene not in PROMPTED:
+            return {}
+        if self._keys is None:
+            raise PipelineError(FailureClass.INTERNAL, "This runner has no keys to read a prompt.")
+        try:
+            words = self._keys.open(dispatch.user_id, dispatch.private)
+        except SealBrokenError as error:
+            raise PipelineError(FailureClass.INPUT, f"The prompt can't be read: {error}") from error
+        if words is None:
+            raise PipelineError(FailureClass.INPUT, "The prompt was erased.")
+        return {name: words[name] for name in PROMPTS if words.get(name)}
 
     async def _fetch_checkpoint(self) -> Path | None:
         """What an earlier attempt saved. One that is not there any more is a start from nothing."""
@@ -323,6 +351,7 @@ class Attempt:
     async def _keep(self, product: Product, card_ms: int) -> tuple[ResultFile, ...]:
         """Store what was made; made but not stored is not made."""
         dispatch = self.dispatch
+        self.is_storing = True
         await self._tell(
             StoreAttempt(
                 command_id=self._command_id("store"),
@@ -331,33 +360,47 @@ class Attempt:
                 card_ms=card_ms,
             )
         )
-        files: list[ResultFile] = []
-        for file in product.files:
-            key = result_key(dispatch.task_id, dispatch.token, file.name)
-            stored = await self._keep_one(key, file.path, file.content_type)
-            files.append(
-                ResultFile(
-                    name=file.name,
-                    object_key=key,
-                    content_type=file.content_type,
-                    size=stored.size,
-                    sha256=stored.sha256,
-                )
+        parcels = [
+            Parcel(
+                result_key(dispatch.task_id, dispatch.token, file.name),
+                file.path,
+                file.content_type,
             )
-        return tuple(files)
+            for file in product.files
+        ]
+        leaving = asyncio.create_task(self._go_aside(parcels))
+        try:
+            stored = await self._uploads.keep_all(parcels)
+            if self.left_slot:
+                await leaving  # it is being told
+        finally:
+            await end_tasks(leaving)
+        return tuple(
+            ResultFile(
+                name=file.name,
+                object_key=parcel.key,
+                content_type=file.content_type,
+                size=one.size,
+                sha256=one.sha256,
+            )
+            for file, parcel, one in zip(product.files, parcels, stored, strict=True)
+        )
 
-    async def _keep_one(self, key: str, path: Path, content_type: str) -> Stored:
-        """Offer a file to the store until it takes it or the time for storing is over."""
-        until = time.monotonic() + self._storing_seconds
-        pause = 0.5
-        while True:
-            try:
-                return await self._store.keep(key, path, content_type)
-            except StoreError:
-                if time.monotonic() + pause > until:
-                    raise
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 15.0)
+    async def _go_aside(self, parcels: Sequence[Parcel]) -> None:
+        """Leave the slot to other work, once there is room for the result beside the slots."""
+        inputs = self._directory / "inputs"
+        await asyncio.to_thread(shutil.rmtree, inputs, ignore_errors=True)  # nobody reads them now
+        size = await asyncio.to_thread(_bytes_of, parcels)
+        await self._room.enter(size)
+        self._taken_bytes = size
+        self.left_slot = True
+        self._leave_slot()
+        await self._tell(free_slot(self.dispatch, self._place))
+        self._slot_told = True
+        if self._yield_cause is LossCause.PREEMPTED:  # what it was for, it has given: its slot
+            if self._last_call is not None:
+                self._last_call.cancel()
+            self._yield_cause = None
 
     def _progressed(self, progress: Progress) -> None:
         self._saved_ms = round(progress.saved_seconds * _MILLISECONDS)
@@ -398,6 +441,10 @@ class Attempt:
 
     def _command_id(self, kind: str) -> CommandId:
         return attempt_command_id(kind, self.dispatch)
+
+
+def _bytes_of(parcels: Sequence[Parcel]) -> int:
+    return sum(parcel.path.stat().st_size for parcel in parcels)
 
 
 def attempt_command_id(kind: str, dispatch: DispatchAttempt) -> CommandId:

@@ -32,6 +32,11 @@ class Metrics:
         self.busy = Gauge("cutlog_runner_busy_slots", "Slots at work.", registry=registry)
         self.slots = Gauge("cutlog_runner_slots", "Slots there are.", registry=registry)
         self.slots.set(slots)
+        self.storing = Gauge(
+            "cutlog_runner_storing_results",
+            "Results on their way to the store whose slot is free already.",
+            registry=registry,
+        )
         self.lost_leases = Counter(
             "cutlog_runner_lost_leases",
             "Leases that ended because no beat was answered: all work was stopped.",

@@ -1,33 +1,53 @@
-"""The object store as an attempt needs it: failures sorted into "again later" and "not there"."""
+"""The object store as an attempt needs it: failures sorted into "again later" and "not there".
 
+One bucket may be reached over several endpoints; what the first does not do, the next is asked for.
+"""
+
+from collections.abc import Sequence
 from pathlib import Path
 
-from gpu_runners.attempts import MissingObjectError, Stored, StoreError
+from gpu_runners.attempts import MissingObjectError
+from gpu_runners.storing import Stored, StoreError
 from schema.wires.objects import ObjectMissingError, ObjectStore, ObjectStoreUnavailableError
 
 
 class AttemptStore:
     """Fetches materials, keeps results."""
 
-    def __init__(self, objects: ObjectStore) -> None:
-        self._objects = objects
+    def __init__(self, objects: ObjectStore, *others: ObjectStore) -> None:
+        self._endpoints: Sequence[ObjectStore] = (objects, *others)
 
     async def fetch(self, key: str, path: Path) -> None:
         """Download an object; raises StoreError or MissingObjectError."""
-        try:
-            await self._objects.get_file(key, path)
-        except ObjectMissingError as error:
-            raise MissingObjectError("The material is not in the store.") from error
-        except ObjectStoreUnavailableError as error:
-            raise StoreError(str(error)) from error
+        failure: ObjectStoreUnavailableError | None = None
+        for objects in self._endpoints:
+            try:
+                await objects.get_file(key, path)
+            except ObjectMissingError as error:
+                raise MissingObjectError("The material is not in the store.") from error
+            except ObjectStoreUnavailableError as error:
+                failure = error
+            else:
+                return
+        raise StoreError(str(failure)) from failure
 
     async def keep(self, key: str, path: Path, content_type: str) -> Stored:
         """Upload a file, then ask the store what it has; raises StoreError."""
-        try:
-            written = await self._objects.put_file(key, path, content_type=content_type)
-            kept = await self._objects.head(key)
-        except (ObjectMissingError, ObjectStoreUnavailableError) as error:  # missing: the bucket
-            raise StoreError(str(error)) from error
-        if kept is None or kept.size != written.size:
-            raise StoreError(f"{key} was written, but the store does not show it whole")
-        return written
+        failure: StoreError | None = None
+        for objects in self._endpoints:
+            try:
+                return await _keep(objects, key, path, content_type)
+            except StoreError as error:
+                failure = error
+        raise StoreError(str(failure)) from failure
+
+
+async def _keep(objects: ObjectStore, key: str, path: Path, content_type: str) -> Stored:
+    try:
+        written = await objects.put_file(key, path, content_type=content_type)
+        kept = await objects.head(key)
+    except (ObjectMissingError, ObjectStoreUnavailableError) as error:  # missing: the bucket
+        raise StoreError(str(error)) from error
+    if kept is None or (kept.size, kept.sha256) != (written.size, written.sha256):
+        raise StoreError(f"{key} was written, but the store does not show it whole")
+    return written

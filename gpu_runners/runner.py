@@ -25,6 +25,8 @@ from gpu_runners.metrics import Metrics
 from gpu_runners.pipelines import rehearsal
 from gpu_runners.pipelines.pipeline import PipelineError, Work
 from gpu_runners.slots import WorkerProcess
+from gpu_runners.storing import StoringRoom, Uploads
+from gpu_runners.worker_messages import WorkerOptions
 from schema.codec import RUNNER_INBOX, UnreadableMessageError, encode
 from schema.commands import (
     AttemptYielded,
@@ -53,12 +55,13 @@ from schema.replies import (
     YieldAttempt,
 )
 from schema.routes import Route, Routed, route
-from schema.settings import Kafka
+from schema.settings import Kafka, SettingsError
 from schema.settings import Runner as RunnerSettings
 from schema.topics import Topic
+from schema.wires.keys import KeyStore
 from schema.wires.log import LogReader, LogUnavailableError, LogWriter, Place
 from schema.wires.telemetry import end_tasks, facts
-from schema.words import LossCause
+from schema.words import LossCause, Scene
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +81,9 @@ _YIELD_SHARE = 0.9
 """Of the time that a pool gives for a yield: then its runner tells of the end, and not the pool."""
 _SPOT_SHARE = 0.75
 """Of the notice, what saving may take: the rest is for telling and for the pool's answer."""
+
+
+MEGABYTE = 1_000_000
 
 
 class LeaseGoneError(Exception):
@@ -118,7 +124,7 @@ class Incarnation:
     @property
     def busy(self) -> int:
         """Attempts at work in a slot."""
-        return len(self._attempts)
+        return sum(not attempt.left_slot for attempt in self._attempts.values())
 
     # --- telling ---------------------------------------------------------------------------------
 
@@ -288,7 +294,10 @@ class Incarnation:
             directory=self._runner.scratch(),
             tell=self.tell,
             hint=self._runner.hint,
-            storing_seconds=self._settings.storing_seconds,
+            uploads=self._runner.uploads,
+            room=self._runner.room,
+            leave_slot=partial(self._runner.return_worker, worker),
+            keys=self._runner.keys,
         )
         self._attempts[place] = attempt
         self._runner.metrics.attempts.inc()
@@ -302,7 +311,9 @@ class Incarnation:
         done: asyncio.Task[None],
     ) -> None:
         self._attempts.pop(place, None)
-        self._runner.return_worker(worker)
+        if not attempt.left_slot:
+            self._runner.return_worker(worker)
+        self._runner.metrics.storing.set(self._runner.room.results)
         error = None if done.cancelled() else done.exception()
         if isinstance(error, LeaseGoneError):
             attempt.break_off(self._why)
@@ -353,14 +364,20 @@ class Incarnation:
             spot = await self._grace(notice)
         if spot:
             await self._tell_draining(LossCause.SPOT)
-        settings = self._settings
         for attempt in list(self._attempts.values()):
             attempt.give_back(
                 LossCause.SPOT if spot else LossCause.DRAINED,
-                settings.spot_notice_seconds * _SPOT_SHARE if spot else settings.save_seconds,
+                self._last_seconds(attempt, spot=spot),
             )
         await self._await_attempts(None)
         await self._farewell()
+
+    def _last_seconds(self, attempt: Attempt, *, spot: bool) -> float:
+        """How long it may still take: what is made already is waited for longer."""
+        settings = self._settings
+        if spot:
+            return settings.spot_notice_seconds * _SPOT_SHARE
+        return settings.drain_storing_seconds if attempt.is_storing else settings.save_seconds
 
     async def _tell_draining(self, cause: LossCause) -> None:
         self._draining = cause
@@ -432,6 +449,24 @@ class Incarnation:
         return dict(self.who._asdict())
 
 
+def worker_options(settings: RunnerSettings) -> WorkerOptions:
+    """How the workers of such a runner are to be. Raises SettingsError for an unknown scene."""
+    names = [name.strip() for name in settings.warm_scenes.split(",") if name.strip()]
+    unknown = sorted(set(names) - {scene.value for scene in Scene})
+    if unknown:
+        raise SettingsError(
+            f"CUTLOG_RUNNER_WARM_SCENES: no such scene: {', '.join(unknown)}; there are "
+            f"{', '.join(Scene)}"
+        )
+    most = settings.memory_megabytes_max
+    return WorkerOptions(
+        scenes=tuple(map(Scene, names)),
+        memory_bytes_max=most * MEGABYTE if most else None,
+        models_directory=settings.models_directory,
+        diffusion_model=settings.diffusion_model,
+    )
+
+
 class Runner:
     """The process: its connections, its workers, one incarnation after the other."""
 
@@ -443,14 +478,23 @@ class Runner:
         writer: LogWriter,
         store: Store,
         metrics: Metrics,
+        keys: KeyStore | None = None,
     ) -> None:
         self.settings = settings
+        self.keys = keys
         self.kafka = kafka
         self.writer = writer
         self.store = store
         self.metrics = metrics
-        self._free = [WorkerProcess() for _ in range(settings.slots)]
+        options = worker_options(settings)
+        self._free = [WorkerProcess(options) for _ in range(settings.slots)]
         self._workers = tuple(self._free)
+        self.uploads = Uploads(
+            store, seconds=settings.storing_seconds, parallel_max=settings.storing_uploads_max
+        )
+        self.room = StoringRoom(
+            settings.storing_results_max, settings.storing_megabytes_max * MEGABYTE
+        )
         self._scratch = Path(settings.work_directory).resolve()
         self._numbers = itertools.count(1)
         self._stopping = asyncio.Event()
@@ -588,6 +632,7 @@ class Runner:
         """The slot is free again."""
         self._free.append(worker)
         self.metrics.busy.set(len(self._workers) - len(self._free))
+        self.metrics.storing.set(self.room.results)
 
     def scratch(self) -> Path:
         """A directory of its own for one attempt."""

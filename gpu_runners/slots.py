@@ -37,7 +37,7 @@ _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 """Several workers share a machine: no thread pool that grows with its cores."""
 
 _GRACE_SECONDS = 1.0
-_START_SECONDS_MAX = 60.0
+_START_SECONDS_MAX = 300.0
 _LOOK_AGAIN_SECONDS = 0.01
 _ZOMBIE = "Z"
 

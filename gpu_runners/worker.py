@@ -12,10 +12,12 @@ import resource
 import signal
 import sys
 import threading
-from typing import BinaryIO, NamedTuple
+import traceback
+from typing import BinaryIO, Final, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from gpu_runners.device import is_out_of_memory
 from gpu_runners.pipelines.pipeline import (
     Pipeline,
     PipelineError,
@@ -24,7 +26,7 @@ from gpu_runners.pipelines.pipeline import (
     Resumable,
     Work,
 )
-from gpu_runners.pipelines.scenes import pipeline_for
+from gpu_runners.pipelines.scenes import RESUMABLE, pipeline_for
 from gpu_runners.worker_messages import (
     Answer,
     CannotSave,
@@ -39,23 +41,26 @@ from gpu_runners.worker_messages import (
     encode_line,
 )
 from schema.failures import FailureClass
+from schema.words import Scene
+
+_MEMORY_WORDS: Final = ("failed to map segment", "Cannot allocate memory")
+"""What the loader says of a library for which there is no room."""
 
 
 class _Order(NamedTuple):
-    """A work, its pipeline, and what is set when it shall stop and be saved."""
+    """A work, its scene (None: no such), and what is set when it shall stop and be saved."""
 
     work: Work
-    pipeline: Pipeline | None
+    scene: Scene | None
     asked: threading.Event
 
 
 class _Mail:
     """Lines in and out; knows at any instant whether a work is open."""
 
-    def __init__(self, works: BinaryIO, answers: BinaryIO, pipelines: list[Pipeline]) -> None:
+    def __init__(self, works: BinaryIO, answers: BinaryIO) -> None:
         self._works = works
         self._answers = answers
-        self._pipelines = pipelines
         self._queue: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
         self._lock = threading.RLock()
         self._open: _Order | None = None
@@ -65,8 +70,8 @@ class _Mail:
         for line in self._works:
             match decode_request(line):
                 case Do(work=work):
-                    pipeline = next((p for p in self._pipelines if p.scene == work.scene), None)
-                    order = _Order(work, pipeline, threading.Event())
+                    scene = Scene(work.scene) if work.scene in set(Scene) else None
+                    order = _Order(work, scene, threading.Event())
                     with self._lock:
                         self._open = order
                     self._queue.put(order)
@@ -82,7 +87,7 @@ class _Mail:
         with self._lock:
             if self._open is None:
                 return
-            if isinstance(self._open.pipeline, Resumable):
+            if self._open.scene in RESUMABLE:
                 self._open.asked.set()
             else:
                 self._send(CannotSave())
@@ -113,32 +118,81 @@ def main(arguments: list[str]) -> int:
     options = msgspec.json.decode(arguments[0], type=WorkerOptions) if arguments else None
     options = options or WorkerOptions()
     _limit_memory(options)
-    pipelines = [pipeline_for(scene, options.limits) for scene in options.scenes]
-    mail = _Mail(sys.stdin.buffer, _private_stdout(), pipelines)
+    bench = _Bench(options)
+    for scene in options.scenes:
+        bench.warm(scene)
+    mail = _Mail(sys.stdin.buffer, _private_stdout())
     threading.Thread(target=mail.listen, name="mail", daemon=True).start()
     mail.greet()
     while (order := mail.next_order()) is not None:
-        mail.close(_work(order, mail))
+        mail.close(_work(order, mail, bench))
     return 0
 
 
-def _work(order: _Order, mail: _Mail) -> Made | Failed | Kept:
+@runtime_checkable
+class _Warmable(Protocol):
+    """A pipeline that has more to load than is loaded when it is made."""
+
+    def warm(self) -> None:
+        """Load it before the first work."""
+        ...
+
+
+class _Bench:
+    """The pipelines of this process: each is made once, and what it keeps warm stays with it."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._pipelines: dict[Scene, Pipeline] = {}
+
+    def pipeline(self, scene: Scene) -> Pipeline:
+        """Raises ImportError where the libraries of a scene are not installed."""
+        found = self._pipelines.get(scene)
+        if found is None:
+            found = self._pipelines[scene] = pipeline_for(scene, self._options)
+        return found
+
+    def warm(self, scene: Scene) -> None:
+        """Get a scene ready. What can't be loaded is told by its first work, and ends no worker."""
+        pipeline = self.pipeline(scene)
+        if not isinstance(pipeline, _Warmable):
+            return
+        try:
+            pipeline.warm()
+        except Exception:  # noqa: BLE001 - whatever it is, other scenes are still done
+            traceback.print_exc()
+
+
+def _work(order: _Order, mail: _Mail, bench: _Bench) -> Made | Failed | Kept:
     """Do one work; whatever goes wrong becomes an answer."""
-    work, pipeline, asked = order
-    if pipeline is None:
+    work, scene, asked = order
+    if scene is None:
         return _failed(FailureClass.INTERNAL, f"This worker does no {work.scene}.", clean=True)
     try:
+        pipeline = bench.pipeline(scene)
         if not isinstance(pipeline, Resumable):
             return Made(product=pipeline.run(work, mail.report))
         end = pipeline.run_or_save(work, mail.report, asked)
         return Made(product=end) if isinstance(end, Product) else Kept(saved=end)
     except PipelineError as error:
         return Failed(
-            error_class=error.error_class, message=error.message, reason=error.reason, clean=True
+            error_class=error.error_class,
+            message=error.message,
+            reason=error.reason,
+            clean=error.error_class is not FailureClass.OUT_OF_MEMORY,
         )
-    except MemoryError as error:
-        return _failed(FailureClass.OUT_OF_MEMORY, f"Out of memory: {error}", clean=False)
+    except ImportError as error:
+        if any(words in str(error) for words in _MEMORY_WORDS):
+            return _failed(FailureClass.OUT_OF_MEMORY, f"Out of memory: {error}", clean=False)
+        return _failed(
+            FailureClass.INTERNAL,
+            f"The libraries of {work.scene} are not installed on this runner ({error.name}); "
+            "`make setup-diffusion` brings those of genai.",
+            clean=True,
+        )
     except Exception as error:  # noqa: BLE001 - a process boundary: told, then the process is ended
+        if is_out_of_memory(error):
+            return _failed(FailureClass.OUT_OF_MEMORY, f"Out of memory: {error}", clean=False)
         return _failed(FailureClass.INTERNAL, f"{type(error).__name__}: {error}", clean=False)
 
 

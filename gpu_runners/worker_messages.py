@@ -16,11 +16,15 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a worker process is to be; given to it when it starts."""
 
-    scenes: tuple[Scene, ...] = (Scene.AUTOCUT, Scene.REHEARSAL)
-    """What it warms up for; it can do nothing else."""
+    scenes: tuple[Scene, ...] = ()
+    """What it gets ready for before it says that it is; any other when it is first asked for."""
     memory_bytes_max: int | None = None
     """Address space of each process of the group (RLIMIT_AS)."""
     limits: ProbeLimits = ProbeLimits()
+    models_directory: str = ".cutlog/models"
+    """Small models (cut-out, faces, speech), as `python -m cutlog.model_files` puts them there."""
+    diffusion_model: str = ""
+    """Folder of a diffusers pipeline; empty: a tiny one with random weights, made on the spot."""
 
 
 class Do(msgspec.Struct, frozen=True, kw_only=True, tag="do"):

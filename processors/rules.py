@@ -25,7 +25,7 @@ from schema.wires.telemetry import facts
 
 log = logging.getLogger(__name__)
 
-RULES_VERSION = 2
+RULES_VERSION = 3
 """Goes to the journal; raised when the same commands would lead to other events."""
 
 TICK_TIMERS_MAX = 500
@@ -96,10 +96,11 @@ class CutlogRules:
             raise EngineUnknownVersionError(str(error)) from error
 
     def tick(self, step: Step, topic: str) -> bool:
-        """What is due; task-commands' ticks look after tasks and quotas, the others after pools."""
+        """What is due; ticks of pool-commands look after pools, others after everything else."""
         if topic == Topic.POOL_COMMANDS:
             return self.pools.tick(step, TICK_TIMERS_MAX)
         more = self.tasks.tick(step, TICK_TIMERS_MAX)
+        more = self.materials.tick(step, TICK_TIMERS_MAX) or more
         return self.quotas.tick(step, TICK_TIMERS_MAX) or more
 
     def key_of(self, record: Record) -> bytes | None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from commands import materials, pools, quotas, tasks
+from commands.materials import results
 from processors.engine import Table
 from schema.codec import encode
 
@@ -25,7 +26,8 @@ class Tables:
         self.quotas: Table[quotas.QuotaRow] = _table("quotas", quotas.ROW)
         self.pools: Table[pools.Row] = _table("pools", pools.ROW)
         self.materials: Table[materials.MaterialRow] = _table("materials", materials.ROW)
+        self.results: Table[results.ResultRow] = _table("results", results.ROW)
 
     def all(self) -> list[Table[Any]]:
         """In the order in which the engine is told of them."""
-        return [self.tasks, self.quotas, self.pools, self.materials]
+        return [self.tasks, self.quotas, self.pools, self.materials, self.results]

@@ -6,25 +6,35 @@ import signal
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
 from projections import cleaning, migrations, positions
 from projections.failures import Archive
 from projections.folding import Db, Fold
 from projections.letters import Letters
-from projections.materials import Materials
 from projections.notices import Notices
 from projections.pools import Pools
 from projections.progress import Progress
 from projections.projector import AWAY, Projector, begin, connect
 from projections.quotas import Quotas
 from projections.refusals import Refusals
+from projections.results import MaterialsAndResults
+from projections.results_sweep import ResultSweep
+from projections.sweeps import Sweeper
 from projections.tasks import Tasks
 from projections.watching import Watching
 from schema.settings import Kafka, Postgres, Settings, need
 from schema.settings import Redis as RedisSettings
 from schema.topics import Topic
-from schema.wires.log import LogReader, LogUnavailableError, Place, check_topics, cluster_id
+from schema.wires.log import (
+    LogReader,
+    LogUnavailableError,
+    LogWriter,
+    Place,
+    check_topics,
+    cluster_id,
+)
 from schema.wires.objects import ObjectStore
 from schema.wires.telemetry import (
     HealthServer,
@@ -41,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 def all_folds() -> list[Fold]:
     """One of each topic. They keep state: a process makes them once."""
-    return [Tasks(), Quotas(), Pools(), Materials(), Refusals(), Letters()]
+    return [Tasks(), Quotas(), Pools(), MaterialsAndResults(), Refusals(), Letters()]
 
 
 async def run(settings: Settings) -> None:
@@ -94,6 +104,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             progress.run(),
             cleaning.run(postgres.dsn),
             archive.run(),
+            Sweeper(postgres.dsn, kafka).run(),
+            *_sweeps(settings, kafka, postgres, registry),
         )
     finally:
         await stop_quietly(reader.stop)
@@ -104,6 +116,25 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 def _progress(kafka: Kafka, redis: "Redis") -> Progress:
     places = [Place(Topic.PROGRESS.value, number) for number in range(kafka.partitions)]
     return Progress(LogReader(kafka, places, client_id="projector-progress", wait_ms=200), redis)
+
+
+def _sweeps(
+    settings: Settings, kafka: Kafka, postgres: Postgres, registry: CollectorRegistry
+) -> list[Coroutine[Any, Any, None]]:
+    """What looks after objects, where there is a store."""
+    objects = settings.objects
+    if objects is None:
+        return []
+    results = ResultSweep(
+        postgres.dsn,
+        ObjectStore(objects),
+        LogWriter(kafka, client_id="result-sweep"),
+        registry,
+        settings.projections,
+        partitions=kafka.partitions,
+        cold_class=objects.cold_class,
+    )
+    return [results.run()]
 
 
 async def _open(

@@ -3,6 +3,14 @@ TABLE archive_positions
     log_partition integer NOT NULL
     next bigint NOT NULL
     CONSTRAINT archive_positions_pkey PRIMARY KEY (feed, log_partition)
+TABLE contents
+    owner text NOT NULL
+    sha256 text NOT NULL
+    content_key text NOT NULL
+    size bigint NOT NULL
+    facts json NOT NULL
+    stored_at timestamp with time zone NOT NULL
+    CONSTRAINT contents_pkey PRIMARY KEY (owner, sha256)
 TABLE dead_letters
     letter_id text NOT NULL
     topic text NOT NULL
@@ -40,8 +48,21 @@ TABLE materials
     seq bigint NOT NULL
     created_at timestamp with time zone NOT NULL
     updated_at timestamp with time zone NOT NULL
+    detail text NOT NULL DEFAULT ''::text
+    part_bytes bigint NOT NULL DEFAULT 0
+    seconds_max integer NOT NULL DEFAULT 0
+    upload_id text NOT NULL DEFAULT ''::text
+    tries integer NOT NULL DEFAULT 0
+    content_key text NOT NULL DEFAULT ''::text
+    facts json
+    active_at timestamp with time zone NOT NULL
+    assembling_at timestamp with time zone
+    used_at timestamp with time zone
     CONSTRAINT materials_pkey PRIMARY KEY (material_id)
+    CREATE INDEX materials_assembling ON public.materials USING btree (assembling_at) WHERE (status = 'ASSEMBLING'::text)
     CREATE INDEX materials_of_user ON public.materials USING btree (user_id, created_at DESC)
+    CREATE INDEX materials_ready ON public.materials USING btree (used_at) WHERE (status = 'READY'::text)
+    CREATE INDEX materials_registered ON public.materials USING btree (active_at) WHERE (status = 'REGISTERED'::text)
 TABLE parked_keys
     log_partition integer NOT NULL
     key text NOT NULL
@@ -226,6 +247,28 @@ TABLE refusals
     CONSTRAINT refusals_pkey PRIMARY KEY (command_id)
     CREATE INDEX refusals_by_time ON public.refusals USING brin (at)
     CREATE INDEX refusals_of_key ON public.refusals USING btree (key, at DESC)
+TABLE results
+    task_id text NOT NULL
+    user_id text NOT NULL
+    tenant_id text NOT NULL
+    state text NOT NULL
+    reason text NOT NULL
+    cold boolean NOT NULL
+    published_by text NOT NULL
+    seq bigint NOT NULL
+    hot_at timestamp with time zone
+    changed_at timestamp with time zone NOT NULL
+    swept_at timestamp with time zone
+    CONSTRAINT results_pkey PRIMARY KEY (task_id)
+    CREATE INDEX results_unswept ON public.results USING btree (changed_at) WHERE (swept_at IS NULL)
+TABLE results_delivered
+    day date NOT NULL
+    tenant_id text NOT NULL
+    scene text NOT NULL
+    cold boolean NOT NULL
+    reads bigint NOT NULL
+    bytes bigint NOT NULL
+    CONSTRAINT results_delivered_pkey PRIMARY KEY (day, tenant_id, scene, cold)
 TABLE runners
     pool_id text NOT NULL
     runner_id text NOT NULL
@@ -237,6 +280,12 @@ TABLE runners
     beat_at timestamp with time zone NOT NULL
     spot boolean NOT NULL DEFAULT false
     CONSTRAINT runners_pkey PRIMARY KEY (pool_id, runner_id)
+TABLE sweep_cursors
+    walk text NOT NULL
+    cursor text NOT NULL
+    begun_at timestamp with time zone NOT NULL
+    ended_at timestamp with time zone
+    CONSTRAINT sweep_cursors_pkey PRIMARY KEY (walk)
 TABLE task_attempts
     task_id text NOT NULL
     token bigint NOT NULL
@@ -313,6 +362,7 @@ TABLE tasks PARTITION BY HASH (shard)
     deadline_seconds integer
     lower_spec boolean NOT NULL DEFAULT false
     card_measured boolean NOT NULL DEFAULT true
+    publishes text
     CONSTRAINT tasks_pkey PRIMARY KEY (shard, task_id)
     CREATE INDEX tasks_of_user ON ONLY public.tasks USING btree (user_id, created_at DESC, task_id DESC)
     PARTITION tasks_00 FOR VALUES WITH (modulus 64, remainder 0)

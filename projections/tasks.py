@@ -47,6 +47,7 @@ class _Row:
     retries: int = 0
     losses: int = 0
     storing: bool | None = None
+    publishes: str | None = None
     fingerprint: str | None = None
     parameters: str | None = None
     material_ids: list[str] | None = None
@@ -292,7 +293,7 @@ def _created(row: _Row, event: e.TaskCreated) -> None:
     row.user_id, row.tenant_id = event.user_id, origin.tenant_id
     row.account_id, row.scene, row.tier = origin.account_id, origin.scene, origin.tier
     row.lane, row.pool_id, row.status = event.lane, event.pool_id, Status.CREATED
-    row.token, row.storing = 0, False
+    row.token, row.storing, row.publishes = 0, False, origin.publishes
     row.fingerprint, row.trace_id = origin.fingerprint, origin.trace_id
     row.parameters = encode(origin.parameters).decode()
     row.material_ids, row.private = list(origin.material_ids), origin.private
@@ -302,7 +303,7 @@ def _created(row: _Row, event: e.TaskCreated) -> None:
     row.created_at = event.at
 
 
-def _confirmed(_row: _Row, _event: e.TaskMaterialConfirmed) -> None:
+def _waits(_row: _Row, _event: e.TaskMaterialConfirmed | e.TaskWaitExtended) -> None:
     """Only that it happened."""
 
 
@@ -377,7 +378,8 @@ def _retried(row: _Row, event: e.TaskRetried) -> None:
 
 _FOLDS: Final[dict[type, Callable[[_Row, Any], None]]] = {
     e.TaskCreated: _created,
-    e.TaskMaterialConfirmed: _confirmed,
+    e.TaskMaterialConfirmed: _waits,
+    e.TaskWaitExtended: _waits,
     e.TaskQueued: _queued,
     e.TaskMoved: _moved,
     e.TaskStarted: _started,

@@ -5,8 +5,14 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from schema.commands import MaterialCommand, PoolCommand, QuotaCommand, TaskCommand
-from schema.events import MaterialEvent, PoolEvent, QuotaEvent, TaskEvent
+from schema.commands import (
+    MaterialCommand,
+    PoolCommand,
+    QuotaCommand,
+    ResultCommand,
+    TaskCommand,
+)
+from schema.events import MaterialEvent, PoolEvent, QuotaEvent, ResultEvent, TaskEvent
 from schema.progress import ProgressReported
 from schema.replies import CommandRefused, DeadLetterMessage, ReplyMessage, RunnerMessage
 from schema.topics import Topic
@@ -98,11 +104,11 @@ def _is_wire_name(tag: str) -> bool:
 QUOTA_COMMANDS: Codec[QuotaCommand] = Codec(QuotaCommand)
 TASK_COMMANDS: Codec[TaskCommand] = Codec(TaskCommand)
 POOL_COMMANDS: Codec[PoolCommand] = Codec(PoolCommand)
-MATERIAL_COMMANDS: Codec[MaterialCommand] = Codec(MaterialCommand)
+MATERIAL_COMMANDS: Codec[MaterialCommand | ResultCommand] = Codec(MaterialCommand | ResultCommand)
 QUOTA_EVENTS: Codec[QuotaEvent] = Codec(QuotaEvent)
 TASK_EVENTS: Codec[TaskEvent] = Codec(TaskEvent)
 POOL_EVENTS: Codec[PoolEvent] = Codec(PoolEvent)
-MATERIAL_EVENTS: Codec[MaterialEvent] = Codec(MaterialEvent)
+MATERIAL_EVENTS: Codec[MaterialEvent | ResultEvent] = Codec(MaterialEvent | ResultEvent)
 REPLIES: Codec[ReplyMessage] = Codec(ReplyMessage)
 REFUSALS: Codec[CommandRefused] = Codec(CommandRefused)
 DEAD_LETTERS: Codec[DeadLetterMessage] = Codec(DeadLetterMessage)

@@ -23,9 +23,10 @@ from schema.ids import (
     TraceId,
     UserId,
 )
-from schema.message import Message, Micros, Milliseconds, Parameters, Part, Token
+from schema.message import Message, Micros, Milliseconds, Parameters, Part, Seq, Token
 from schema.policy import Policy, Price
-from schema.words import CancelCause, Lane, LossCause, MoveReason, Scene
+from schema.refusals import MaterialRefusal
+from schema.words import CancelCause, Lane, LossCause, MediaKind, MoveReason, ResultEnd, Scene
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=10**13)]
 
@@ -51,6 +52,8 @@ class Origin(Part):
     trace_id: TraceId = TraceId("")
     private: bytes | None = None
     """Sealed for `user_id`: title, prompt. No rule reads it."""
+    publishes: TaskId | None = None
+    """The task whose result this one makes again in full size."""
 
 
 # --- submissions.<lane> and quota-commands ------------------------------------------------------
@@ -139,6 +142,15 @@ class ReleaseKey(Command, tag="key.release.v1"):
 # --- task-commands ------------------------------------------------------------------------------
 
 
+class InputLimits(Part):
+    """What the tier of a task takes of each of its materials."""
+
+    seconds_max: int
+    bytes_max: Bytes
+    pixels_max: int
+    """Of one picture."""
+
+
 class CreateTask(Command, tag="task.create.v1"):
     task_id: TaskId
     origin: Origin
@@ -155,6 +167,8 @@ class CreateTask(Command, tag="task.create.v1"):
     deadline_seconds: int | None = None
     lower_spec: bool = False
     """Whether its scene can be made with less."""
+    input_limits: InputLimits | None = None
+    """None: no limit is known; then none is held against its materials."""
 
 
 class RequeueTask(Command, tag="task.requeue.v1"):
@@ -170,6 +184,22 @@ class RequeueTask(Command, tag="task.requeue.v1"):
 
 
 class ConfirmMaterial(Command, tag="task.confirm_material.v1"):
+    """A material is READY. What is 0 or empty is not known (material of older releases)."""
+
+    task_id: TaskId
+    material_id: MaterialId
+    content_key: str = ""
+    """The object that the runner fetches; empty: `schema.objects.material_key`."""
+    seconds_ms: Milliseconds = 0
+    """How long it is; 0 also for a picture."""
+    pixels: int = 0
+    """Of one picture."""
+    size: Bytes = 0
+
+
+class ExtendWait(Command, tag="task.extend_wait.v1"):
+    """An upload that the task waits for goes on: from the material, at most once a minute."""
+
     task_id: TaskId
     material_id: MaterialId
 
@@ -420,26 +450,109 @@ class ResetBreaker(Command, tag="pool.reset_breaker.v1"):
 # --- material-commands --------------------------------------------------------------------------
 
 
-class RegisterMaterial(Command, tag="material.register.v1"):
+class MediaFacts(Part):
+    """What a material is, as it was counted and measured, never as it claims."""
+
+    kind: MediaKind
+    container: str
+    video_codec: str = ""
+    audio_codec: str = ""
+    width: int = 0
+    """As it is shown, turned."""
+    height: int = 0
+    rotation: int = 0
+    """By how much it is turned to be shown: 0, 90, 180, 270."""
+    frames: int = 0
+    """That can be decoded; a picture has 1."""
+    duration_ms: Milliseconds = 0
+    """0: a picture."""
+    frame_rate: str = ""
+    """As `num/den`; empty: none."""
+    pixels: int = 0
+    """Of one picture."""
+    bit_rate: int = 0
+    """In a second, of the whole file; 0: a picture."""
+    has_audio: bool = False
+    has_alpha: bool = False
+    hdr: bool = False
+    animated: bool = False
+    """A picture that moves (GIF, APNG, animated WebP)."""
+
+
+class OfMaterialCommand(Command):
+    """What every command from the way of a material into the store carries."""
+
     material_id: MaterialId
     user_id: UserId
     tenant_id: TenantId
+
+
+class RegisterMaterial(OfMaterialCommand, tag="material.register.v1"):
+    """A file is announced; its parts come in from here on."""
+
     content_type: str
     size: Bytes
     sha256: str
     private: bytes | None = None
+    part_bytes: int = 0
+    """Of each part but the last."""
+    seconds_max: int = 0
+    """The longest that its caller says it is; 0: he doesn't say. If it is longer it is refused."""
+    upload_id: str = ""
+    """The store's name of the multipart upload; opaque. Of two that register at once the first
+    one's stands, and `Accepted.upload_id` tells both which that is."""
+    instead_of: str = ""
+    """The upload of a REGISTERED material that this one replaces: the store lost it, or (empty) it
+    was registered by an older release. Any other is ignored: it has been replaced already."""
     reply_to: int | None = None
 
 
-class CompleteMaterial(Command, tag="material.complete.v1"):
-    """The object is stored; `size` and `sha256` are what the store says it is."""
+class TouchUpload(OfMaterialCommand, tag="material.touch.v1"):
+    """The upload goes on: from the api when parts are asked for or told, at most once a minute."""
 
-    material_id: MaterialId
-    user_id: UserId
-    tenant_id: TenantId
+
+class CompleteMaterial(OfMaterialCommand, tag="material.complete.v2"):
+    """The caller says that all parts are there: they are joined, read and probed."""
+
+    again_after: int = 0
+    """From the sweep: the number of the try that nothing was heard of; another one begins, unless
+    one has. 0: from the caller, whose word begins one only if none is on its way."""
+    reply_to: int | None = None
+
+
+class ConcludeMaterial(OfMaterialCommand, tag="material.conclude.v1"):
+    """The prober's verdict: `facts`, or `reason`, or `part_missing`; exactly one of the three."""
+
+    number: int
+    """The try that it ends (`MaterialAssembling.number`)."""
+    size: Bytes = 0
+    """As it was read; 0 with a reason: it was not read to its end."""
+    sha256: str = ""
+    content_key: str = ""
+    facts: MediaFacts | None = None
+    reason: MaterialRefusal | None = None
+    detail: str = ""
+    """What exactly, for people: names and numbers, nothing of the file's content."""
+    part_missing: bool = False
+    """Not all parts are there: the caller may send the rest and complete it again."""
+
+
+class AdoptMaterial(OfMaterialCommand, tag="material.adopt.v1"):
+    """Its content is known in the tenant, and its caller has proved that he holds it."""
+
     size: Bytes
     sha256: str
+    content_key: str
+    facts: MediaFacts
     reply_to: int | None = None
+
+
+class AbandonMaterial(OfMaterialCommand, tag="material.abandon.v1"):
+    """From the sweep: it seems that nothing has come in for a day."""
+
+
+class ChillMaterial(OfMaterialCommand, tag="material.chill.v1"):
+    """From the sweep: it seems that no task has used it for thirty days."""
 
 
 class AttachMaterial(Command, tag="material.attach.v1"):
@@ -465,6 +578,7 @@ TaskCommand = (
     CreateTask
     | RequeueTask
     | ConfirmMaterial
+    | ExtendWait
     | RejectMaterial
     | StartAttempt
     | MoveTask
@@ -495,5 +609,89 @@ PoolCommand = (
     | PublishPolicy
     | ReleaseKey
 )
-MaterialCommand = RegisterMaterial | CompleteMaterial | AttachMaterial | ReleaseKey
-AnyCommand = QuotaCommand | TaskCommand | PoolCommand | MaterialCommand
+MaterialCommand = (
+    RegisterMaterial
+    | TouchUpload
+    | CompleteMaterial
+    | ConcludeMaterial
+    | AdoptMaterial
+    | AbandonMaterial
+    | ChillMaterial
+    | AttachMaterial
+    | ReleaseKey
+)
+
+# --- material-commands: results ------------------------------------------------------------------
+
+
+class OfResultCommand(Command):
+    """What every command to a result carries; the task is its name."""
+
+    task_id: TaskId
+    user_id: UserId
+    tenant_id: TenantId
+
+
+class ChillResult(OfResultCommand, tag="result.chill.v1"):
+    """From the sweep: it is as old as results are kept hot."""
+
+    seq: Seq = 0
+    """The last event of the result that the sweep knows of; 0: none."""
+
+
+class DeleteResult(OfResultCommand, tag="result.delete.v1"):
+    """The tombstone is asked for; only when it stands are the objects deleted."""
+
+    reason: ResultEnd
+    seq: Seq = 0
+    """As in ChillResult."""
+
+
+class WithholdResult(OfResultCommand, tag="result.withhold.v1"):
+    """Nobody is handed an address of it any more."""
+
+    reason: str
+    who: str
+    reply_to: int | None = None
+
+
+class RestoreResult(OfResultCommand, tag="result.restore.v1"):
+    """Withheld no longer, or hot again."""
+
+    who: str
+    why: str
+    reply_to: int | None = None
+
+
+class PublishResult(OfResultCommand, tag="result.publish.v1"):
+    """Its caller publishes it."""
+
+    by: TaskId
+    """The task that makes it in full size; its own, if it is full size already."""
+    reply_to: int | None = None
+
+
+class Delivery(Part):
+    """Addresses of results that were handed out, summed up."""
+
+    tenant_id: TenantId
+    scene: Scene
+    cold: bool
+    reads: int
+    """Results that were asked for."""
+    size: Bytes
+    """Of all their files."""
+
+
+class CountDeliveries(Command, tag="result.deliveries.v1"):
+    """From an api instance, every few seconds: what it handed out since the last one."""
+
+    source: str
+    """The instance; one key, so that told twice is counted once."""
+    deliveries: tuple[Delivery, ...]
+
+
+ResultCommand = (
+    ChillResult | DeleteResult | WithholdResult | RestoreResult | PublishResult | CountDeliveries
+)
+AnyCommand = QuotaCommand | TaskCommand | PoolCommand | MaterialCommand | ResultCommand

@@ -5,7 +5,15 @@ the tag is a new event. Every event of a key has a `seq`, one more than the one 
 the task, the account, the pool, the material, or (for a policy) the partition.
 """
 
-from schema.commands import Bytes, HeldAttempt, Origin, ResultFile
+from schema.commands import (
+    Bytes,
+    Delivery,
+    HeldAttempt,
+    InputLimits,
+    MediaFacts,
+    Origin,
+    ResultFile,
+)
 from schema.failures import FailureClass
 from schema.ids import (
     AccountId,
@@ -31,7 +39,7 @@ from schema.message import (
     Token,
 )
 from schema.policy import Policy, Price
-from schema.words import CancelCause, Lane, LossCause, MoveReason, ScaleReason, Scene
+from schema.words import CancelCause, Lane, LossCause, MoveReason, ResultEnd, ScaleReason, Scene
 
 
 class Event(Message):
@@ -156,10 +164,19 @@ class TaskCreated(OfTask, tag="task.created.v1"):
     deadline_seconds: int | None = None
     lower_spec: bool = False
     """Whether it can be made with less."""
+    input_limits: InputLimits | None = None
 
 
 class TaskMaterialConfirmed(OfTask, tag="task.material_confirmed.v1"):
     """One of several materials is there; the last one leads to TaskQueued."""
+
+    material_id: MaterialId
+    content_key: str = ""
+    """The object that the runner fetches; empty: `schema.objects.material_key`."""
+
+
+class TaskWaitExtended(OfTask, tag="task.wait_extended.v1"):
+    """Still CREATED: an upload that it waits for goes on, so it waits longer."""
 
     material_id: MaterialId
 
@@ -173,6 +190,10 @@ class TaskQueued(OfTask, tag="task.queued.v1"):
 
     pool_id: PoolId
     lane: Lane
+    material_id: MaterialId | None = None
+    """The last material that it waited for, where its `content_key` is known."""
+    content_key: str = ""
+    """Of that material, as in TaskMaterialConfirmed."""
 
 
 class TaskMoved(OfTask, tag="task.moved.v1"):
@@ -479,15 +500,68 @@ class MaterialRegistered(OfMaterial, tag="material.registered.v1"):
     size: Bytes
     sha256: str
     private: bytes | None = None
+    part_bytes: int = 0
+    seconds_max: int = 0
+    upload_id: str = ""
+
+
+class UploadTouched(OfMaterial, tag="material.touched.v1"):
+    """The upload goes on."""
+
+
+class MaterialAssembling(OfMaterial, tag="material.assembling.v1"):
+    """The prober shall join, read and probe it: all that it needs for that is here."""
+
+    tenant_id: TenantId
+    number: int
+    """Of the try: 1, 2, … over the whole life of the material. A higher one replaces none: the
+    first verdict on this upload counts, of whichever try."""
+    again: bool = False
+    """Nothing was heard of the try before, which may still go on."""
+    content_type: str
+    size: Bytes
+    sha256: str
+    part_bytes: int = 0
+    seconds_max: int = 0
+    upload_id: str = ""
+    """Empty: of an older release, whose callers sent the file in one piece to `upload_key`."""
 
 
 class MaterialReady(OfMaterial, tag="material.ready.v1"):
+    """It is stored as declared, or its caller has proved to hold what is stored already."""
+
     size: Bytes
     sha256: str
+    content_key: str = ""
+    """The object of its content; empty: `schema.objects.material_key` (of an older release)."""
+    facts: MediaFacts | None = None
+    upload_id: str = ""
+    """What was not needed, and shall be aborted: it was adopted. Empty: nothing."""
 
 
 class MaterialRefused(OfMaterial, tag="material.refused.v1"):
     reason: str
+    """One of `MaterialRefusal`, or of an older release."""
+    detail: str = ""
+    upload_id: str = ""
+    """Whatever is left of it in the store is of no use."""
+
+
+class MaterialReopened(OfMaterial, tag="material.reopened.v1"):
+    """Not all parts are there: ASSEMBLING -> REGISTERED."""
+
+    number: int
+    detail: str = ""
+
+
+class MaterialAborted(OfMaterial, tag="material.aborted.v1"):
+    """Its upload was left lying: the store is to forget it."""
+
+    upload_id: str = ""
+
+
+class MaterialChilled(OfMaterial, tag="material.chilled.v1"):
+    """READY -> COLD: no task has used it for long. Attached again it is READY at once."""
 
 
 class MaterialAttached(OfMaterial, tag="material.attached.v1"):
@@ -502,6 +576,7 @@ QuotaEvent = (
 TaskEvent = (
     TaskCreated
     | TaskMaterialConfirmed
+    | TaskWaitExtended
     | TaskQueued
     | TaskMoved
     | TaskStarted
@@ -538,5 +613,70 @@ PoolEvent = (
     | PoolScaled
     | PolicyAdopted
 )
-MaterialEvent = MaterialRegistered | MaterialReady | MaterialRefused | MaterialAttached
-AnyEvent = QuotaEvent | TaskEvent | PoolEvent | MaterialEvent
+MaterialEvent = (
+    MaterialRegistered
+    | UploadTouched
+    | MaterialAssembling
+    | MaterialReady
+    | MaterialRefused
+    | MaterialReopened
+    | MaterialAborted
+    | MaterialChilled
+    | MaterialAttached
+)
+
+# --- material-events: results, key: task ---------------------------------------------------------
+# A result is there once its task is SUCCEEDED, hot and untouched; nothing is told of it until then.
+
+
+class OfResult(Event):
+    task_id: TaskId
+    user_id: UserId
+    tenant_id: TenantId
+
+
+class ResultChilled(OfResult, tag="result.chilled.v1"):
+    """From here on it may lie where reading costs more."""
+
+
+class ResultDeleted(OfResult, tag="result.deleted.v1"):
+    """The tombstone: its objects are deleted from here on."""
+
+    reason: ResultEnd
+
+
+class ResultWithheld(OfResult, tag="result.withheld.v1"):
+    reason: str
+    who: str
+
+
+class ResultRestored(OfResult, tag="result.restored.v1"):
+    """Withheld no longer (then as hot or cold as it was), or hot again."""
+
+    cold: bool
+    """What it is from here on."""
+    who: str
+    why: str
+
+
+class ResultPublished(OfResult, tag="result.published.v1"):
+    by: TaskId
+    """The task that makes it in full size; its own: it was that already."""
+
+
+class ResultsDelivered(Event, tag="result.delivered.v1"):
+    """What an api instance handed out. Key: the instance (`source`)."""
+
+    source: str
+    deliveries: tuple[Delivery, ...]
+
+
+ResultEvent = (
+    ResultChilled
+    | ResultDeleted
+    | ResultWithheld
+    | ResultRestored
+    | ResultPublished
+    | ResultsDelivered
+)
+AnyEvent = QuotaEvent | TaskEvent | PoolEvent | MaterialEvent | ResultEvent

@@ -67,6 +67,8 @@ class TierPolicy(Part):
     """Places behind, 10 s of waiting each: priority = weight - wait / 10 s, lowest first."""
     input_seconds_max: Positive = 600
     input_bytes_max: Bytes = 500_000_000
+    input_pixels_max: Positive = 200_000_000
+    """Of one picture."""
 
     def lane_of(self, scene: Scene) -> Lane:
         """The lane of a submission of this tier in `scene`."""

@@ -1,4 +1,4 @@
-"""Why a command was refused: a closed set, in order of precedence, never renumbered or reused."""
+"""Why a command or a material was refused: closed sets, never renumbered or reused."""
 
 from enum import StrEnum
 
@@ -30,8 +30,12 @@ class Refusal(StrEnum):
     TIER_UNKNOWN = "tier_unknown"
     MATERIAL_UNKNOWN = "material_unknown"
     MATERIAL_REFUSED = "material_refused"
+    MATERIAL_ABORTED = "material_aborted"
+    """Its upload was left lying; it may be declared and uploaded again."""
     MATERIAL_MISMATCH = "material_mismatch"
     """What was uploaded is not what was declared (size or digest)."""
+    MATERIAL_NOT_ASSEMBLING = "material_not_assembling"
+    """It is not being checked, or the verdict is on what was uploaded before."""
     RATE_EXCEEDED = "rate_exceeded"
     """More submissions in this minute than the tier allows."""
     DAY_EXHAUSTED = "day_exhausted"
@@ -41,6 +45,8 @@ class Refusal(StrEnum):
     """No tenant stands behind the account, so it has no contract that could be topped up."""
     CONTRACT_EXHAUSTED = "contract_exhausted"
     """The tenant's credits of this month in this scene do not suffice."""
+    RESULT_DELETED = "result_deleted"
+    RESULT_WITHHELD = "result_withheld"
     RESERVATION_UNKNOWN = "reservation_unknown"
     RESERVATION_RESOLVED = "reservation_resolved"
     CHARGE_UNKNOWN = "charge_unknown"
@@ -70,3 +76,49 @@ _TRANSIENT = frozenset(
         Refusal.CONTRACT_EXHAUSTED,
     }
 )
+
+
+class MaterialRefusal(StrEnum):
+    """Why a material cannot be used: what the probe says of it, and what became of its upload.
+
+    A task that waits for it is canceled with the same word. The name of the command's refusal is
+    used where there is one.
+    """
+
+    SIZE_MISMATCH = "size_mismatch"
+    """Not as many bytes as were declared."""
+    DIGEST_MISMATCH = "digest_mismatch"
+    """Other bytes than were declared."""
+    EMPTY = "empty"
+    NOT_MEDIA = "not_media"
+    """Text, an archive, a program: nothing that can be shown or heard."""
+    CONTAINER_UNSUPPORTED = "container_unsupported"
+    CODEC_UNSUPPORTED = "codec_unsupported"
+    NAMES_OTHERS = "names_others"
+    """A playlist or the like, that names other files or hosts instead of being the film."""
+    TWO_IDENTITIES = "two_identities"
+    """A picture or a film to one reader, and an archive, a page or another film to another."""
+    OTHER_KIND = "other_kind"
+    """Declared as a video, a picture or sound, and another of these."""
+    ENCRYPTED = "encrypted"
+    NO_STREAMS = "no_streams"
+    """A container with neither pictures nor sound."""
+    TRUNCATED = "truncated"
+    """The end is missing: fewer pictures can be decoded than it claims."""
+    DAMAGED = "damaged"
+    MATERIAL_TOO_LONG = "material_too_long"
+    """Longer than was declared, or than the tier or the scene takes."""
+    TOO_SHORT = "too_short"
+    MATERIAL_TOO_LARGE = "material_too_large"
+    """More bytes than the tier takes."""
+    PIXELS_TOO_MANY = "pixels_too_many"
+    FRAMES_TOO_MANY = "frames_too_many"
+    """Of pictures in a second, or in all."""
+    BIT_RATE_TOO_HIGH = "bit_rate_too_high"
+    STREAMS_TOO_MANY = "streams_too_many"
+    NOT_CHECKED = "not_checked"
+    """It could not be looked at for a day, by no fault of the file: upload it again."""
+    PROBE_LIMIT = "probe_limit"
+    """To look at it took more memory or time than any file of use does."""
+    MATERIAL_ABORTED = "material_aborted"
+    """Its upload was left lying for a day."""

@@ -50,6 +50,8 @@ class Accepted(Reply, tag="reply.accepted.v1"):
     status: str = ""
     remaining: Remaining | None = None
     reserved_micros: Micros | None = None
+    upload_id: str = ""
+    """Of a material whose parts may come in: the upload that they belong to."""
 
 
 class Refused(Reply, tag="reply.refused.v1"):
@@ -146,6 +148,10 @@ class DispatchAttempt(InboxMessage, tag="inbox.dispatch.v1"):
     """The highest milestone that stands; lower ones need not be told."""
     lower_spec: bool = False
     """Make it with less (size, steps)."""
+    content_keys: dict[MaterialId, str] = {}
+    """Where its materials stand; one that is not named here: `schema.objects.material_key`."""
+    private: bytes | None = None
+    """What its user said in words, sealed with his key: a prompt is for the pipeline alone."""
 
 
 class StopAttempt(InboxMessage, tag="inbox.stop.v1"):

@@ -5,6 +5,7 @@ account, pool, runner), never from a hash that a client library chooses.
 """
 
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from schema import commands as c
 from schema.ids import (
@@ -26,6 +27,7 @@ _BY_TASK = (
     c.CreateTask
     | c.RequeueTask
     | c.ConfirmMaterial
+    | c.ExtendWait
     | c.RejectMaterial
     | c.StartAttempt
     | c.MoveTask
@@ -56,19 +58,32 @@ _BY_POOL = (
 _BY_ACCOUNT = (
     c.RetryTask | c.CommitReservation | c.ReleaseReservation | c.RefundCharge | c.TopUpQuota
 )
-_BY_MATERIAL = c.RegisterMaterial | c.CompleteMaterial | c.AttachMaterial
+_BY_MATERIAL = (
+    c.RegisterMaterial
+    | c.TouchUpload
+    | c.CompleteMaterial
+    | c.ConcludeMaterial
+    | c.AdoptMaterial
+    | c.AbandonMaterial
+    | c.ChillMaterial
+    | c.AttachMaterial
+)
+_OF_RESULT = c.ChillResult | c.DeleteResult | c.WithholdResult | c.RestoreResult | c.PublishResult
 
 TaskBound = _BY_TASK
 PoolBound = _BY_POOL
 AccountBound = _BY_ACCOUNT
 MaterialBound = _BY_MATERIAL
-Routed = TaskBound | PoolBound | AccountBound | MaterialBound
+ResultBound = _OF_RESULT
+Routed = TaskBound | PoolBound | AccountBound | MaterialBound | ResultBound | c.CountDeliveries
 
 _KINDS: dict[type, Topic] = {
     **dict.fromkeys(_BY_TASK.__args__, Topic.TASK_COMMANDS),
     **dict.fromkeys(_BY_POOL.__args__, Topic.POOL_COMMANDS),
     **dict.fromkeys(_BY_ACCOUNT.__args__, Topic.QUOTA_COMMANDS),
     **dict.fromkeys(_BY_MATERIAL.__args__, Topic.MATERIAL_COMMANDS),
+    **dict.fromkeys(_OF_RESULT.__args__, Topic.MATERIAL_COMMANDS),
+    c.CountDeliveries: Topic.MATERIAL_COMMANDS,
 }
 
 
@@ -85,8 +100,10 @@ def route(command: Routed, partitions: int) -> Route:
     if topic is Topic.QUOTA_COMMANDS:
         account_id: str = fields.account_id
         return Route(topic, account_partition(account_id, partitions), account_id)
-    material_id: str = fields.material_id
-    return Route(topic, user_partition(material_id, partitions), material_id)
+    if isinstance(command, c.CountDeliveries):
+        return Route(topic, crc32(command.source.encode()) % partitions, command.source)
+    name: str = fields.task_id if isinstance(command, _OF_RESULT) else fields.material_id
+    return Route(topic, user_partition(name, partitions), name)
 
 
 def route_submission(command: c.SubmitTask, lane: Lane, partitions: int) -> Route:
@@ -104,6 +121,7 @@ __all__ = [
     "AccountBound",
     "MaterialBound",
     "PoolBound",
+    "ResultBound",
     "Route",
     "Routed",
     "TaskBound",

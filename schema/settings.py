@@ -53,6 +53,10 @@ class Objects(Section):
     region: str = "us-east-1"
     public_endpoint: str = ""
     """What callers reach, for presigned addresses; empty: the same as `endpoint`."""
+    cold_class: str = ""
+    """Storage class of cold results; empty: cold is only a word, for the bill."""
+    fallback_endpoint: str = ""
+    """Another way to the same bucket, for what runners could not do over `endpoint`."""
 
 
 class Keys(Section):
@@ -98,6 +102,11 @@ class Projections(Section):
     window_ms: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 100
     archive_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 10_000
     """How often the failure archive looks for what is new."""
+    results_hot_days: Positive = 7
+    results_days: Positive = 30
+    """From the end of its task on; then a result is deleted."""
+    results_sweep_seconds: Seconds = 60
+    """Between two walks over results, for what is old enough."""
     metrics_port: Port = 0
 
 
@@ -109,10 +118,26 @@ class Runner(Section):
     metrics_port: Port = 0
     storing_seconds: Positive = 3_600
     """How long a finished result is offered to the store before the attempt fails."""
+    storing_results_max: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 8
+    """Results that are stored beside the slots; one more keeps its slot. 0: each one does."""
+    storing_megabytes_max: Positive = 20_000
+    """What they may take on the disk, all together."""
+    storing_uploads_max: Annotated[int, msgspec.Meta(ge=1, le=64)] = 4
+    """Files of one attempt that go to the store at once."""
+    warm_scenes: str = ""
+    """What its workers get ready for before the first task, separated by commas."""
+    memory_megabytes_max: Annotated[int, msgspec.Meta(ge=0, le=4_000_000)] = 0
+    """Address space of each process of a slot; 0: no limit (a worker on CUDA needs that)."""
+    models_directory: str = ".cutlog/models"
+    """Small models: cut-out, faces, speech. From the root of the checkout, or absolute."""
+    diffusion_model: str = ""
+    """Folder of a diffusers pipeline; empty: a tiny one with random weights."""
     drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 10
     """How long work may go on after SIGTERM before it is given back."""
     save_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 30
     """How long what is given back on SIGTERM may take to save how far it came."""
+    drain_storing_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 90
+    """How long after the grace a draining runner waits for what is being stored."""
     spot: bool = False
     """The card may be taken away at any time."""
     spot_notice_seconds: Seconds = 120
@@ -141,6 +166,27 @@ class Scaling(Section):
     """A runner that has not drained so long after SIGTERM is killed."""
 
 
+class Probing(Section):
+    """The process that joins, checks and looks at what was uploaded."""
+
+    group: str = "cutlog-probing"
+    """Of its consumers; all processes of one installation have the same."""
+    slots: Positive = 2
+    """Materials that one process works on at once."""
+    work_directory: str = ".cutlog/probing"
+    """Holds a copy of each of them."""
+    metrics_port: Port = 0
+    drain_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 20
+    """How long work may go on after SIGTERM; what is broken off then is done by another."""
+    megabytes_max: Positive = 50_000
+    """Of one material, whoever's it is; so is the next."""
+    seconds_max: Seconds = 21_600
+    memory_megabytes: Positive = 3_072
+    """Of the process that looks at one file; so are the next two."""
+    cpu_seconds: Positive = 300
+    wall_seconds: Seconds = 900
+
+
 class Process(Section):
     """What every process has, whatever it does."""
 
@@ -162,6 +208,7 @@ class Settings(Section):
     projections: Projections = Projections()
     runner: Runner = Runner()
     scaling: Scaling = Scaling()
+    probing: Probing = Probing()
     process: Process = Process()
 
 

@@ -74,12 +74,29 @@ class ScaleReason(StrEnum):
     """The policy's floor, ceiling or budget changed."""
 
 
+class MediaKind(StrEnum):
+    """What a material is."""
+
+    VIDEO = "video"
+    PICTURE = "picture"
+    AUDIO = "audio"
+
+
 class CancelCause(StrEnum):
     """Who ended a task before its end."""
 
     USER = "user"
     OPERATOR = "operator"
     MATERIAL_REFUSED = "material_refused"
+
+
+class ResultEnd(StrEnum):
+    """Why a result was deleted."""
+
+    AGED = "aged"
+    """It was kept as long as results are kept."""
+    ERASED = "erased"
+    """Its owner's data was erased."""
 
 
 MILESTONES = (10, 30, 60, 90, 100)

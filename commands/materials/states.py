@@ -1,13 +1,13 @@
-"""The states of a material, one type each, the moves between them, and what an event makes of it.
+"""The states of a material, one type each, and the moves between them.
 
-A state is its own row, under the material's id.
+A state is its own row, under the material's id. `active_ms` and `used_ms` are instants of the
+served clock of task-commands, so that nothing is left lying because nobody served it.
 """
 
-from typing import Any, Final, assert_never, dataclass_transform
+from typing import Any, Final, dataclass_transform
 
 import msgspec
 
-from commands.decider import ImpossibleEventError
 from schema import events as e
 from schema.ids import TaskId, TenantId, UserId
 from schema.message import KeywordOnly
@@ -21,6 +21,16 @@ class Row(msgspec.Struct, metaclass=KeywordOnly, frozen=True, array_like=True, g
     """Compact on the wire: an array. Fields are only ever added at the end, with a default."""
 
 
+class Upload(Row):
+    """How its bytes come in."""
+
+    content_type: str = ""
+    part_bytes: int = 0
+    seconds_max: int = 0
+    """The longest that its caller said it is; 0: he did not say."""
+    upload_id: str = ""
+
+
 class Absent(Row):
     """No such material. Never a row."""
 
@@ -28,6 +38,8 @@ class Absent(Row):
 
 
 class _Known(Row):
+    """Never given another field: those of the states follow it in the array."""
+
     seq: int
     user_id: UserId
     tenant_id: TenantId
@@ -37,20 +49,57 @@ class _Known(Row):
 
 
 class Registered(_Known, tag="registered"):
-    """Declared; `task_ids` wait for it."""
+    """Declared; its parts come in, and `task_ids` wait for it."""
+
+    upload: Upload = Upload()
+    tries: int = 0
+    """To assemble it: the number of the last one, over its whole life."""
+    active_ms: int = 0
+    """When something of the upload was heard of last."""
 
 
-class Ready(_Known, tag="ready"):
+class Assembling(_Known, tag="assembling"):
+    """All parts are said to be there; the prober joins, reads and probes them."""
+
+    upload: Upload
+    tries: int
+    first_try: int
+    """Verdicts of earlier ones are on what was uploaded before."""
+    active_ms: int
+    """When it was said."""
+
+
+class _Stored(_Known):
+    content_key: str = ""
+    seconds_ms: int = 0
+    pixels: int = 0
+    used_ms: int = 0
+    """When it became READY, or was attached last."""
+    tries: int = 0
+
+
+class Ready(_Stored, tag="ready"):
     """Stored as declared; `task_ids` are the last ones that were told so."""
 
 
+class Cold(_Stored, tag="cold"):
+    """As READY, but no task has used it for long; it is READY again when one does."""
+
+
 class Rejected(_Known, tag="refused"):
-    """What was stored is not what was declared; nobody waits any more."""
+    """What was stored cannot be used; nobody waits any more."""
 
     reason: str
+    tries: int = 0
 
 
-MaterialRow = Registered | Ready | Rejected
+class Aborted(_Known, tag="aborted"):
+    """Its upload was left lying; nobody waits any more."""
+
+    tries: int = 0
+
+
+MaterialRow = Registered | Assembling | Ready | Cold | Rejected | Aborted
 MaterialState = Absent | MaterialRow
 ROW: Final[Any] = MaterialRow
 """What the rows are decoded as."""
@@ -58,64 +107,32 @@ INITIAL: Final = Absent()
 
 STATUSES: Final[dict[type[MaterialRow], str]] = {
     Registered: "REGISTERED",
+    Assembling: "ASSEMBLING",
     Ready: "READY",
+    Cold: "COLD",
     Rejected: "REFUSED",
+    Aborted: "ABORTED",
 }
 """What a reply calls the state."""
 
 TRANSITIONS: Final[dict[tuple[type[MaterialState], type[e.MaterialEvent]], type[MaterialRow]]] = {
     (Absent, e.MaterialRegistered): Registered,
+    (Registered, e.MaterialRegistered): Registered,
+    (Registered, e.UploadTouched): Registered,
     (Registered, e.MaterialAttached): Registered,
+    (Registered, e.MaterialAssembling): Assembling,
     (Registered, e.MaterialReady): Ready,
     (Registered, e.MaterialRefused): Rejected,
+    (Registered, e.MaterialAborted): Aborted,
+    (Assembling, e.MaterialAttached): Assembling,
+    (Assembling, e.MaterialAssembling): Assembling,
+    (Assembling, e.MaterialReopened): Registered,
+    (Assembling, e.MaterialReady): Ready,
+    (Assembling, e.MaterialRefused): Rejected,
     (Ready, e.MaterialAttached): Ready,
+    (Ready, e.MaterialChilled): Cold,
+    (Cold, e.MaterialAttached): Ready,
     (Rejected, e.MaterialRegistered): Registered,
+    (Aborted, e.MaterialRegistered): Registered,
 }
 """Every move there is, as data; `evolve` says the same as code, and a test holds them together."""
-
-
-def evolve(state: MaterialState, event: e.MaterialEvent) -> MaterialRow:
-    """The next state; raises ImpossibleEventError."""
-    if event.seq != state.seq + 1:
-        raise ImpossibleEventError(state, event)
-    match event:
-        case e.MaterialRegistered():
-            if isinstance(state, Absent | Rejected):
-                return Registered(
-                    seq=event.seq,
-                    user_id=event.user_id,
-                    tenant_id=event.tenant_id,
-                    size=event.size,
-                    sha256=event.sha256,
-                )
-        case e.MaterialAttached():
-            if isinstance(state, Registered):
-                return msgspec.structs.replace(
-                    state, seq=event.seq, task_ids=(*state.task_ids, event.task_id)
-                )
-            if isinstance(state, Ready):
-                task_ids = (*state.task_ids, event.task_id)[-ATTACHED_MAX:]
-                return msgspec.structs.replace(state, seq=event.seq, task_ids=task_ids)
-        case e.MaterialReady():
-            if isinstance(state, Registered):
-                return Ready(
-                    seq=event.seq,
-                    user_id=state.user_id,
-                    tenant_id=state.tenant_id,
-                    size=event.size,
-                    sha256=event.sha256,
-                    task_ids=state.task_ids[-ATTACHED_MAX:],
-                )
-        case e.MaterialRefused():
-            if isinstance(state, Registered):
-                return Rejected(
-                    seq=event.seq,
-                    user_id=state.user_id,
-                    tenant_id=state.tenant_id,
-                    size=state.size,
-                    sha256=state.sha256,
-                    reason=event.reason,
-                )
-        case _:
-            assert_never(event)
-    raise ImpossibleEventError(state, event)

@@ -125,10 +125,17 @@ def _reason(state: "PoolState", pool_id: PoolId, queued: QueuedRow) -> MoveReaso
         return MoveReason.BREAKER_OPEN
     if gates.is_full(state, pool_id, queued.model):
         return MoveReason.MODEL_FULL
-    limit = state.pool_policy(pool_id).spill_wait_seconds
-    if limit is not None and wait_of_newcomer(state, pool_id, queued) > limit:
-        return MoveReason.POOL_FULL
+    policy = state.pool_policy(pool_id)
+    limit = policy.spill_wait_seconds
+    if limit is not None and not _waits_for_its_first_card(state, pool_id):
+        return MoveReason.POOL_FULL if wait_of_newcomer(state, pool_id, queued) > limit else None
     return None
+
+
+def _waits_for_its_first_card(state: "PoolState", pool_id: PoolId) -> bool:
+    """Without any card there is no rate to go by: one that is asked for comes soon."""
+    scaling = state.pool_policy(pool_id).scaling
+    return scaling is not None and scaling.cards_max > 0 and not state.depths(pool_id).slots
 
 
 def _is_kept_off(state: "PoolState", pool_id: PoolId, scene: Scene) -> bool:

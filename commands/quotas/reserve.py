@@ -10,7 +10,7 @@ from commands.decider import Decision, Now
 from commands.pricing import estimate_micros
 from commands.quotas.refuse import refuse
 from commands.quotas.state import Books, PolicyRow, Released, Reservation
-from schema.commands import CreateTask, Origin, RequeueTask, RetryTask, SubmitTask
+from schema.commands import CreateTask, InputLimits, Origin, RequeueTask, RetryTask, SubmitTask
 from schema.events import QuotaEvent, QuotaReserved
 from schema.ids import account_of, event_id_of, follow_up_id, reservation_id_of
 from schema.message import Instant
@@ -177,6 +177,13 @@ def _submitted(
         weight=tier.weight,
         deadline_seconds=command.deadline_seconds,
         lower_spec=scene_policy.lower_spec,
+        input_limits=InputLimits(
+            seconds_max=tier.input_seconds_max,
+            bytes_max=tier.input_bytes_max,
+            pixels_max=tier.input_pixels_max,
+        )
+        if origin.material_ids
+        else None,
     )
     if command.reply_to is None:
         return Decision((event,), (order,))

@@ -99,6 +99,8 @@ def _grant(state: Queued, command: c.StartAttempt, asked: Asked) -> TaskDecision
         checkpoint=course.checkpoint,
         percent=course.percent,
         lower_spec=spec.lowered,
+        content_keys=spec.content_keys,
+        private=spec.private,
     )
     grant = c.GrantAttempt(
         command_id=asked.order_id("g"),

@@ -1,11 +1,11 @@
 """From nothing to the queue: a task is created, waits for its material, and goes to its pool."""
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from commands.decider import Decision
 from commands.tasks import follow_ups as f
 from commands.tasks.ending import canceled
-from commands.tasks.evolving import spec_of
+from commands.tasks.evolving import spec_of, wait_until_ms
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import (
     Absent,
@@ -23,8 +23,11 @@ from commands.tasks.states import (
 )
 from schema import commands as c
 from schema import events as e
-from schema.refusals import Refusal
+from schema.refusals import MaterialRefusal, Refusal
 from schema.words import CancelCause
+
+_SECOND_MS: Final = 1000
+_EXTENDED_MS: Final = 50 * _SECOND_MS
 
 
 def create(state: TaskState, command: c.CreateTask, asked: Asked) -> TaskDecision:
@@ -83,6 +86,7 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
         weight=command.weight,
         deadline_seconds=command.deadline_seconds,
         lower_spec=command.lower_spec,
+        input_limits=command.input_limits,
     )
     if origin.material_ids:
         attached = (
@@ -110,11 +114,17 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
 
 
 def confirm_material(state: TaskState, command: c.ConfirmMaterial, asked: Asked) -> TaskDecision:
-    """One of its materials is there; with the last one the task goes to its pool."""
+    """One of its materials is there; with the last one the task goes to its pool.
+
+    If it is more than its user's tier takes it cannot be made: no card is spent on it.
+    """
     match state:
         case Created() if command.material_id in state.missing:
+            beyond = _beyond(state.input_limits, command)
+            if beyond is not None:
+                return canceled(state, asked, CancelCause.MATERIAL_REFUSED, reason=beyond)
             if len(state.missing) == 1:
-                return queue(state, asked)
+                return queue(state, asked, command)
             return Decision(
                 (
                     e.TaskMaterialConfirmed(
@@ -124,9 +134,12 @@ def confirm_material(state: TaskState, command: c.ConfirmMaterial, asked: Asked)
                         task_id=asked.task_id,
                         user_id=state.spec.user_id,
                         material_id=command.material_id,
+                        content_key=command.content_key,
                     ),
                 )
             )
+        case Canceled() if state.cause is CancelCause.MATERIAL_REFUSED:
+            return NOTHING
         case Created() | Queued() | Delayed() | Running() | Storing() | Failed():
             if command.material_id in state.spec.material_ids:
                 return NOTHING
@@ -140,9 +153,62 @@ def confirm_material(state: TaskState, command: c.ConfirmMaterial, asked: Asked)
     return f.refuse(state, command, asked, reason)
 
 
-def queue(state: Created | Delayed, asked: Asked) -> TaskDecision:
-    """It waits for nothing any more but a slot."""
+def _beyond(limits: c.InputLimits | None, found: c.ConfirmMaterial) -> MaterialRefusal | None:
+    """The first limit of its tier that a material passes."""
+    if limits is None:
+        return None
+    # Whole seconds are sold: what is left of the last one is allowed.
+    if found.seconds_ms >= (limits.seconds_max + 1) * _SECOND_MS:
+        return MaterialRefusal.MATERIAL_TOO_LONG
+    if found.size > limits.bytes_max:
+        return MaterialRefusal.MATERIAL_TOO_LARGE
+    if found.pixels > limits.pixels_max:
+        return MaterialRefusal.PIXELS_TOO_MANY
+    return None
+
+
+def _is_longer(state: Created, asked: Asked) -> bool:
+    """Whether it would wait so much longer that an event is worth it: about one a minute."""
+    more_ms = wait_until_ms(state, asked.now.served_ms) - state.until_ms
+    return more_ms >= min(_EXTENDED_MS, max(1, state.wait_ms // 4))
+
+
+def extend_wait(state: TaskState, command: c.ExtendWait, asked: Asked) -> TaskDecision:
+    """An upload goes on. Whoever does not wait for it is not concerned, and that is no fact."""
+    match state:
+        case Created() if command.material_id in state.missing and _is_longer(state, asked):
+            extended = e.TaskWaitExtended(
+                event_id=asked.event_id(),
+                seq=state.seq + 1,
+                at=asked.now.at,
+                task_id=asked.task_id,
+                user_id=state.spec.user_id,
+                material_id=command.material_id,
+            )
+            return Decision((extended,))
+        case (
+            Absent()
+            | Created()
+            | Queued()
+            | Delayed()
+            | Running()
+            | Storing()
+            | Succeeded()
+            | Failed()
+            | Canceled()
+            | Expired()
+        ):
+            return NOTHING
+        case _:
+            assert_never(state)
+
+
+def queue(
+    state: Created | Delayed, asked: Asked, last: c.ConfirmMaterial | None = None
+) -> TaskDecision:
+    """It waits for nothing any more but a slot; `last` is the material that it waited for last."""
     spec = state.spec
+    named = last if last is not None and last.content_key else None
     queued = e.TaskQueued(
         event_id=asked.event_id(),
         seq=state.seq + 1,
@@ -151,6 +217,8 @@ def queue(state: Created | Delayed, asked: Asked) -> TaskDecision:
         user_id=spec.user_id,
         pool_id=spec.pool_id,
         lane=spec.lane,
+        material_id=None if named is None else named.material_id,
+        content_key="" if named is None else named.content_key,
     )
     return Decision((queued,), (f.enqueue(asked, spec, state.course, 0),))
 

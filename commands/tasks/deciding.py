@@ -44,6 +44,8 @@ def decide(  # noqa: C901, PLR0912 - a branch for each command
             return creating.confirm_material(state, command, asked)
         case c.RejectMaterial():
             return creating.reject_material(state, command, asked)
+        case c.ExtendWait():
+            return creating.extend_wait(state, command, asked)
         case c.CancelTask():
             return ending.cancel(state, command, asked)
         case c.ExpireTask():

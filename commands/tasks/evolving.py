@@ -27,7 +27,7 @@ from commands.tasks.states import (
     TaskState,
 )
 from schema import events as e
-from schema.ids import PoolId
+from schema.ids import MaterialId, PoolId
 from schema.message import Instant
 from schema.policy import Policy
 from schema.words import Lane, LossCause
@@ -59,11 +59,14 @@ def evolve(  # noqa: PLR0912 - a branch for each event
             return _created(state, event, served_ms)
         case e.TaskQueued():
             if isinstance(state, Created | Delayed):
-                return Queued(seq=event.seq, spec=state.spec, hold=state.hold, course=state.course)
+                spec = spec_when_confirmed(state.spec, event.material_id, event.content_key)
+                return Queued(seq=event.seq, spec=spec, hold=state.hold, course=state.course)
         case e.TaskMoved():
             return _moved(state, event)
         case e.TaskMaterialConfirmed():
             return _material_confirmed(state, event, served_ms)
+        case e.TaskWaitExtended():
+            return _wait_extended(state, event, served_ms)
         case e.TaskStoring():
             return _storing(state, event, served_ms, policy)
         case e.TaskRequeued():
@@ -95,6 +98,7 @@ def _created(state: TaskState, event: e.TaskCreated, served_ms: int) -> Created:
         wait_ms=wait_ms,
         until_ms=served_ms + min(wait_ms, CREATED_WAIT_MAX_MS),
         end_until_ms=served_ms + CREATED_WAIT_MAX_MS,
+        input_limits=event.input_limits,
     )
 
 
@@ -115,6 +119,7 @@ def spec_of(event: e.TaskCreated, served_ms: int) -> Spec:
         weight=event.weight,
         deadline_ms=None if seconds is None else served_ms + seconds * SECOND_MS,
         can_lower=event.lower_spec,
+        private=origin.private,
     )
 
 
@@ -149,13 +154,33 @@ def _material_confirmed(
         raise ImpossibleEventError(state, event)
     return Created(
         seq=event.seq,
-        spec=state.spec,
+        spec=spec_when_confirmed(state.spec, event.material_id, event.content_key),
         hold=state.hold,
         missing=tuple(one for one in state.missing if one != event.material_id),
         wait_ms=state.wait_ms,
-        until_ms=min(served_ms + state.wait_ms, state.end_until_ms),
+        until_ms=wait_until_ms(state, served_ms),
         end_until_ms=state.end_until_ms,
+        input_limits=state.input_limits,
     )
+
+
+def wait_until_ms(state: Created, served_ms: int) -> int:
+    """How long it waits for its material when something of it is heard of now."""
+    return min(served_ms + state.wait_ms, state.end_until_ms)
+
+
+def spec_when_confirmed(spec: Spec, material_id: MaterialId | None, content_key: str) -> Spec:
+    """Where its runner finds that material; one without a key stands under its own name."""
+    if material_id is None or not content_key:
+        return spec
+    keys = {**spec.content_keys, material_id: content_key}
+    return msgspec.structs.replace(spec, content_keys=keys)
+
+
+def _wait_extended(state: TaskState, event: e.TaskWaitExtended, served_ms: int) -> Created:
+    if not isinstance(state, Created) or event.material_id not in state.missing:
+        raise ImpossibleEventError(state, event)
+    return msgspec.structs.replace(state, seq=event.seq, until_ms=wait_until_ms(state, served_ms))
 
 
 def _started(state: TaskState, event: e.TaskStarted, served_ms: int, policy: Policy) -> Running:

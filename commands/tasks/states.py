@@ -11,6 +11,7 @@ from typing import Any, Final, dataclass_transform
 import msgspec
 
 from schema import events as e
+from schema.commands import InputLimits
 from schema.ids import (
     AccountId,
     IncarnationId,
@@ -54,6 +55,10 @@ class Spec(Row):
     """It is made with less from here on."""
     moved: bool = False
     """It waits elsewhere than at first. Once: it is not moved again."""
+    content_keys: dict[MaterialId, str] = {}
+    """The objects of its materials, as they were confirmed; none: of an older release."""
+    private: bytes | None = None
+    """Sealed words of its user. Never read here: they go with the dispatch."""
 
 
 class Hold(Row):
@@ -130,6 +135,8 @@ class Created(_Kept, tag="created"):
     until_ms: int
     end_until_ms: int
     """It waits no longer than this, whatever is uploaded."""
+    input_limits: InputLimits | None = None
+    """What its tier takes of each; None: none is held against them."""
 
 
 class Queued(_Kept, tag="queued"):
@@ -217,6 +224,7 @@ STATUSES: Final[dict[type[TaskRow], Status]] = {
 TRANSITIONS: Final[dict[tuple[type[TaskState], type[e.TaskEvent]], type[TaskRow]]] = {
     (Absent, e.TaskCreated): Created,
     (Created, e.TaskMaterialConfirmed): Created,
+    (Created, e.TaskWaitExtended): Created,
     (Created, e.TaskQueued): Queued,
     (Created, e.TaskCanceled): Canceled,
     (Created, e.TaskExpired): Expired,

@@ -127,7 +127,9 @@ class InputReason(StrEnum):
     DAMAGED = "damaged"
     TOO_SHORT = "too_short"
     TOO_LONG = "too_long"
+    TOO_SMALL = "too_small"
     TOO_LARGE = "too_large"
+    NO_SUBJECT = "no_subject"
     UNSUPPORTED = "unsupported"
 
 

@@ -30,6 +30,8 @@ _FINAL: Final = (FailureClass.INPUT, FailureClass.TOO_LONG)
 _CAUSES: Final = {cause.value: cause for cause in LossCause}
 _LOWER_SPEC_SHARE: Final = 0.5
 """What a work with less size and steps takes of its card time."""
+STORING_MS: Final = 1_500
+"""How long a result goes to the store, after its slot was told free."""
 STEP_MS: Final = 60_000
 """How often a restartable work notes where it is: what a preemption burns is less than this."""
 
@@ -53,7 +55,7 @@ class Mishaps:
 class Attempt:
     """One dispatch at work."""
 
-    __slots__ = ("dispatch", "held", "live", "restartable", "saved_ms", "started")
+    __slots__ = ("aside", "dispatch", "held", "live", "restartable", "saved_ms", "started")
 
     def __init__(self, dispatch: DispatchAttempt, started: int, saved_ms: int) -> None:
         self.dispatch = dispatch
@@ -64,6 +66,8 @@ class Attempt:
         self.restartable = dispatch.scene in _RESTARTABLE
         self.live = True
         """False: its process group is gone, or its end is on its way."""
+        self.aside = False
+        """Its work is done and its slot free: it stores its result."""
 
 
 class Runner:
@@ -241,7 +245,7 @@ class Runner:
         fleet, world = self.fleet, self.fleet.world
         saved_ms = int(dispatch.checkpoint or 0)
         attempt = Attempt(dispatch, world.now, saved_ms)
-        if self.draining or len(self.attempts) >= self.slots:
+        if self.draining or sum(not one.aside for one in self.attempts.values()) >= self.slots:
             cause = LossCause.DRAINED if self.draining else LossCause.NOT_ACCEPTED
             fleet.flow.tell((self._yielded(attempt, cause, 0, saved_ms), self._free(*place)))
             return
@@ -273,7 +277,15 @@ class Runner:
             world.after(left_ms, self._done, attempt)
 
     def _over(self, attempt: Attempt, do: Do, what: Any) -> bool:  # noqa: ANN401
-        """Whether nothing more is to be told of it; a lease that has ended ends all."""
+        """Whether nothing more is to be told of it; if not, its end is told now."""
+        if self._silent(attempt, do, what):
+            return True
+        attempt.live = False
+        del self.attempts[attempt.dispatch.task_id, attempt.dispatch.token]
+        return False
+
+    def _silent(self, attempt: Attempt, do: Do, what: Any) -> bool:  # noqa: ANN401
+        """Whether nothing is to be told of it (now); a lease that has ended ends all."""
         place = (attempt.dispatch.task_id, attempt.dispatch.token)
         if not self.alive or not attempt.live or self.attempts.get(place) is not attempt:
             return True
@@ -282,21 +294,30 @@ class Runner:
         if self.fleet.world.now >= self.until >= 0 and not self.fleet.rushes():
             self.end()
             return True
-        attempt.live = False
-        del self.attempts[place]
         return False
 
     def _done(self, attempt: Attempt) -> None:
-        if self._over(attempt, self._done, attempt):
+        """The work is done: its slot is free while what it made is stored."""
+        if self._silent(attempt, self._done, attempt):
+            return
+        attempt.aside = True
+        card_ms = self.fleet.world.now - attempt.started
+        dispatch = attempt.dispatch
+        self.fleet.flow.tell((self._free(dispatch.task_id, dispatch.token),))
+        self.fleet.world.after(STORING_MS, self._stored, (attempt, card_ms))
+
+    def _stored(self, what: tuple[Attempt, int]) -> None:
+        attempt, card_ms = what
+        if self._over(attempt, self._stored, what):
             return
         dispatch = attempt.dispatch
         finish = c.FinishAttempt(
             command_id=CommandId(f"finish-{dispatch.task_id}-{dispatch.token}"),
             task_id=dispatch.task_id,
             token=dispatch.token,
-            card_ms=self.fleet.world.now - attempt.started,
+            card_ms=card_ms,
         )
-        self.fleet.flow.tell((finish, self._free(dispatch.task_id, dispatch.token)))
+        self.fleet.flow.tell((finish,))
 
     def _fails(self, what: tuple[Attempt, FailureClass]) -> None:
         attempt, failure = what
@@ -315,7 +336,7 @@ class Runner:
     def _asked_to_yield(self, message: YieldAttempt) -> None:
         """It takes some seconds to note where the work is; now and then it takes too long."""
         attempt = self.attempts.get((message.task_id, message.token))
-        if attempt is None or not attempt.live:
+        if attempt is None or not attempt.live or attempt.aside:
             return
         cause = _CAUSES.get(message.reason, LossCause.PREEMPTED)
         self._yield_soon(attempt, cause, message.seconds)
@@ -329,7 +350,7 @@ class Runner:
     def _yields(self, what: tuple[Attempt, LossCause]) -> None:
         attempt, cause = what
         started = attempt.started
-        if self._over(attempt, self._yields, what):
+        if attempt.aside or self._over(attempt, self._yields, what):
             return
         ran_ms = self.fleet.world.now - started
         kept = ran_ms if attempt.restartable else 0
@@ -374,7 +395,8 @@ class Runner:
         number, place = what
         if number != self.number or not self.alive or self.waits(self._killed, what):
             return
-        if self.attempts.pop(place, None) is not None:
+        attempt = self.attempts.pop(place, None)
+        if attempt is not None and not attempt.aside:
             self.fleet.flow.tell((self._free(*place),))
 
     def _free(self, task_id: Any, token: int) -> c.FreeSlot:  # noqa: ANN401 - TaskId
@@ -405,7 +427,8 @@ class Runner:
         if spot:
             self.fleet.world.after(_SPOT_NOTICE_MS, self._taken_away)
         for attempt in list(self.attempts.values()):
-            self._yield_soon(attempt, LossCause.SPOT if spot else LossCause.DRAINED, 30)
+            if not attempt.aside:
+                self._yield_soon(attempt, LossCause.SPOT if spot else LossCause.DRAINED, 30)
         if not spot:
             self.fleet.world.after(35_000, self.fleet.replace, self)
 

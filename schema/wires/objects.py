@@ -6,12 +6,16 @@ an object that we write carries its own as metadata.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, suppress
+from datetime import datetime
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import Any, Final, NamedTuple, Self
+from urllib.parse import quote
 
 import aiobotocore.session
+import aiohttp
 from aiobotocore.config import AioConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -20,7 +24,15 @@ from schema.settings import Objects
 CHUNK_BYTES: Final = 1 << 20
 COPY_SECONDS: Final = 300
 """A store copies gigabytes in one call, and says nothing until it is done."""
-_MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound"})
+COPY_BYTES_MAX: Final = 5_000_000_000
+"""Of one call to copy; what is larger is copied in parts of this size."""
+PARTS_MAX: Final = 10_000
+"""Of one upload."""
+_PLAIN: Final = frozenset(f"{ascii_letters}{digits} -_.()")
+_MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
+_PARTS_REFUSED: Final = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
+_AWAY: Final = (BotoCoreError, OSError, TimeoutError, aiohttp.ClientError)
+"""A body that breaks off is the transport's own error: nobody below us turns it into another."""
 Untyped = Any
 """A client of aiobotocore, which is made of its service description at run time."""
 
@@ -33,6 +45,19 @@ class ObjectMissingError(LookupError):
     """There is no object of that name."""
 
 
+class PartsRefusedError(ValueError):
+    """The parts that were named are not the parts that are stored, or one is too small."""
+
+
+class StoredPart(NamedTuple):
+    """One part of an upload that goes on."""
+
+    number: int
+    """From 1."""
+    size: int
+    etag: str
+
+
 class StoredObject(NamedTuple):
     """What the store has under a name."""
 
@@ -42,6 +67,14 @@ class StoredObject(NamedTuple):
     content_type: str
     sha256: str
     """As its writer said; empty where a caller uploaded it (then read it: `digest`)."""
+
+
+class ListedObject(NamedTuple):
+    """What a listing says of an object."""
+
+    key: str
+    size: int
+    changed_at: datetime
 
 
 class ObjectStore:
@@ -143,23 +176,53 @@ class ObjectStore:
     async def copy(
         self, source: str, target: str, *, content_type: str, sha256: str = ""
     ) -> StoredObject:
-        """Copy an object inside the store (at most 5 GB); raises ObjectMissingError.
+        """Copy an object inside the store; raises ObjectMissingError.
 
         The target says of itself what is told here, whatever the source's writer said.
         """
-        await self._call(
-            "copy_object",
-            client=self._copier,
-            CopySource={"Bucket": self.bucket, "Key": source},
-            Key=target,
-            ContentType=content_type,
-            Metadata={"sha256": sha256} if sha256 else {},
-            MetadataDirective="REPLACE",
-        )
+        found = await self.head(source)
+        if found is None:
+            raise ObjectMissingError(f"copy_object {source}")
+        if found.size > COPY_BYTES_MAX:
+            await self._copy_in_parts(found, target, content_type=content_type, sha256=sha256)
+        else:
+            await self._call(
+                "copy_object",
+                client=self._copier,
+                CopySource={"Bucket": self.bucket, "Key": source},
+                Key=target,
+                ContentType=content_type,
+                Metadata={"sha256": sha256} if sha256 else {},
+                MetadataDirective="REPLACE",
+            )
         copied = await self.head(target)
         if copied is None:
             raise ObjectStoreUnavailableError(f"copy_object {target}: it is not there")
         return copied
+
+    async def _copy_in_parts(
+        self, source: StoredObject, target: str, *, content_type: str, sha256: str
+    ) -> None:
+        upload_id = await self.create_upload(target, content_type=content_type, sha256=sha256)
+        parts: list[StoredPart] = []
+        try:
+            for number, start in enumerate(range(0, source.size, COPY_BYTES_MAX), 1):
+                end = min(start + COPY_BYTES_MAX, source.size) - 1
+                answer = await self._call(
+                    "upload_part_copy",
+                    client=self._copier,
+                    CopySource={"Bucket": self.bucket, "Key": source.key},
+                    CopySourceRange=f"bytes={start}-{end}",
+                    Key=target,
+                    UploadId=upload_id,
+                    PartNumber=number,
+                )
+                etag = _etag(answer["CopyPartResult"])
+                parts.append(StoredPart(number, end - start + 1, etag))
+            await self.complete_upload(target, upload_id, parts)
+        except BaseException:
+            await self.abort_upload(target, upload_id)
+            raise
 
     async def head(self, key: str) -> StoredObject | None:
         """What stands under a name, or None."""
@@ -204,8 +267,119 @@ class ObjectStore:
             async with answer["Body"] as body:
                 async for chunk in body.iter_chunks(CHUNK_BYTES):
                     yield chunk
-        except (BotoCoreError, OSError, TimeoutError) as error:
+        except _AWAY as error:
             raise ObjectStoreUnavailableError(f"get_object {key}: {error!r}") from error
+
+    async def read_range(self, key: str, offset: int, length: int) -> bytes:
+        """At most `length` bytes of an object, from `offset` on; raises ObjectMissingError."""
+        answer = await self._call(
+            "get_object", Key=key, Range=f"bytes={offset}-{offset + length - 1}"
+        )
+        try:
+            async with answer["Body"] as body:
+                found: bytes = await body.read()
+        except _AWAY as error:
+            raise ObjectStoreUnavailableError(f"get_object {key}: {error!r}") from error
+        return found
+
+    async def sizes(self, prefix: str) -> dict[str, int]:
+        """The names that begin so, and how many bytes stand under each."""
+        found: dict[str, int] = {}
+        more: dict[str, str] = {}
+        while True:
+            page = await self._call("list_objects_v2", Prefix=prefix, **more)
+            found |= {str(one["Key"]): int(one["Size"]) for one in page.get("Contents", ())}
+            following = page.get("NextContinuationToken")
+            if not page.get("IsTruncated") or not following:
+                return found
+            more = {"ContinuationToken": str(following)}
+
+    async def page(self, prefix: str, after: str, limit: int) -> list[ListedObject]:
+        """At most `limit` objects whose names begin so and come after `after`, by name."""
+        page = await self._call(
+            "list_objects_v2", Prefix=prefix, StartAfter=after, MaxKeys=min(limit, 1_000)
+        )
+        return [
+            ListedObject(str(one["Key"]), int(one["Size"]), one["LastModified"])
+            for one in page.get("Contents", ())
+        ]
+
+    async def move_to_class(self, key: str, storage_class: str) -> None:
+        """Let the store keep an object in another class; raises ObjectMissingError."""
+        await self._call(
+            "copy_object",
+            client=self._copier,
+            CopySource={"Bucket": self.bucket, "Key": key},
+            Key=key,
+            MetadataDirective="COPY",
+            StorageClass=storage_class,
+        )
+
+    # --- uploads in parts ------------------------------------------------------------------------
+
+    async def create_upload(self, key: str, *, content_type: str, sha256: str = "") -> str:
+        """Begin an upload in parts; the store's id of it."""
+        answer = await self._call(
+            "create_multipart_upload",
+            Key=key,
+            ContentType=content_type,
+            Metadata={"sha256": sha256} if sha256 else {},
+        )
+        return str(answer["UploadId"])
+
+    async def put_part(self, key: str, upload_id: str, number: int, data: bytes) -> StoredPart:
+        """Store one part; raises ObjectMissingError when there is no such upload any more."""
+        answer = await self._call(
+            "upload_part",
+            Key=key,
+            UploadId=upload_id,
+            PartNumber=number,
+            Body=data,
+            ContentLength=len(data),
+        )
+        return StoredPart(number, len(data), _etag(answer))
+
+    async def parts(self, key: str, upload_id: str) -> list[StoredPart]:
+        """The parts that are stored, by number; raises ObjectMissingError (no such upload)."""
+        found: dict[int, StoredPart] = {}
+        after = 0
+        while True:
+            page = await self._call(
+                "list_parts", Key=key, UploadId=upload_id, PartNumberMarker=after, MaxParts=1_000
+            )
+            for part in page.get("Parts", ()):
+                stored = StoredPart(int(part["PartNumber"]), int(part["Size"]), _etag(part))
+                found[stored.number] = stored
+            following = int(page.get("NextPartNumberMarker") or 0)
+            if not page.get("IsTruncated") or following <= after:
+                return [found[number] for number in sorted(found)]
+            after = following
+
+    async def complete_upload(
+        self, key: str, upload_id: str, parts: Sequence[StoredPart]
+    ) -> StoredObject:
+        """Make one object of the parts.
+
+        Raises ObjectMissingError when there is no such upload any more: somebody completed or
+        aborted it (`head` tells which), and PartsRefusedError when the parts are not as named.
+        """
+        named = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
+        await self._call(
+            "complete_multipart_upload",
+            client=self._copier,
+            Key=key,
+            UploadId=upload_id,
+            MultipartUpload={"Parts": named},
+        )
+        made = await self.head(key)
+        if made is None:
+            raise ObjectStoreUnavailableError(f"complete_multipart_upload {key}: it is not there")
+        return made
+
+    async def abort_upload(self, key: str, upload_id: str) -> None:
+        """Forget an upload and its parts; one that is not there is no error."""
+        with suppress(ObjectMissingError):
+            await self._call("abort_multipart_upload", Key=key, UploadId=upload_id)
 
     async def delete(self, key: str) -> None:
         """Forget an object; one that is not there is no error."""
@@ -219,11 +393,22 @@ class ObjectStore:
             "put_object", seconds, Key=key, ContentType=content_type, ContentLength=size
         )
 
+    async def presigned_part(
+        self, key: str, upload_id: str, number: int, *, size: int, seconds: int = 3600
+    ) -> str:
+        """An address to which exactly `size` bytes may be PUT as this part, for so long."""
+        return await self._sign(
+            "upload_part",
+            seconds,
+            Key=key,
+            UploadId=upload_id,
+            PartNumber=number,
+            ContentLength=size,
+        )
+
     async def presigned_get(self, key: str, *, seconds: int = 3600, filename: str = "") -> str:
         """An address from which the object may be fetched, for so long."""
-        more = (
-            {"ResponseContentDisposition": f'attachment; filename="{filename}"'} if filename else {}
-        )
+        more = {"ResponseContentDisposition": content_disposition(filename)} if filename else {}
         return await self._sign("get_object", seconds, Key=key, **more)
 
     async def _sign(self, operation: str, seconds: int, **parameters: Untyped) -> str:
@@ -241,9 +426,18 @@ class ObjectStore:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _MISSING or code == "NoSuchBucket":
                 raise ObjectMissingError(f"{operation} {parameters.get('Key', '')}") from error
+            if code in _PARTS_REFUSED:
+                raise PartsRefusedError(f"{operation}: {error}") from error
             raise ObjectStoreUnavailableError(f"{operation}: {error}") from error
-        except (BotoCoreError, OSError, TimeoutError) as error:
+        except _AWAY as error:
             raise ObjectStoreUnavailableError(f"{operation}: {error!r}") from error
+
+
+def content_disposition(filename: str) -> str:
+    """The header that gives a download its name, whatever characters that has (RFC 6266, 5987)."""
+    plain = "".join(one if one in _PLAIN else "_" for one in filename)
+    header = f'attachment; filename="{plain}"'
+    return header if plain == filename else f"{header}; filename*=UTF-8''{quote(filename, safe='')}"
 
 
 def _etag(answer: Untyped) -> str:

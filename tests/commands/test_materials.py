@@ -1,323 +1,379 @@
-"""Materials: declared, stored as declared or refused, and every task that waits is told."""
+"""Materials: declared, sent in parts, assembled and probed, and every task that waits is told."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from commands import materials
-from commands.decider import ImpossibleEventError
 from commands.materials.states import ATTACHED_MAX
 from schema import commands as c
 from schema import events as e
-from schema.codec import MATERIAL_EVENTS, encode
-from schema.ids import CommandId, EventId, MaterialId, TaskId, TenantId, UserId, material_id_of
-from schema.refusals import Refusal
+from schema.ids import CommandId, MaterialId, material_id_of
+from schema.refusals import MaterialRefusal, Refusal
 from schema.replies import Accepted, Refused
-from schema.routes import MaterialBound
+from tests.support import material_words as w
 from tests.support.spec import Story, a
 
-USER = UserId("alicealicealicealice000007")
-OTHER = UserId("mallorymallorymallor000007")
-TENANT = TenantId("acme")
-CLIP = material_id_of(USER, "d1", "clip.mp4")
+DAY = w.DAY_SECONDS
+T1, T2 = w.task_id("t1"), w.task_id("t2")
+KNOWN: list[Callable[[], Story]] = [
+    w.registered,
+    w.assembling,
+    w.ready,
+    w.cold,
+    w.refused,
+    w.aborted,
+]
 
 
-def world() -> Story:
-    return Story(
-        handle=materials.handle,
-        row=materials.ROW,
-        on_due=materials.on_due,
-        due_ms=materials.due_ms,
-        key_of=lambda event: event.material_id,
+# --- declared, sent, probed -----------------------------------------------------------------------
+
+
+def test_what_is_sent_as_declared_is_ready() -> None:
+    story = w.world()
+    story.when(w.register(seconds_max=60)).then(
+        a(e.MaterialRegistered, seq=1, size=100, sha256="d1", private=b"sealed", upload_id="u1")
+    ).replied(Accepted, seq=1, status="REGISTERED", key=w.CLIP, upload_id="u1")
+    story.when(w.complete()).then(
+        a(
+            e.MaterialAssembling,
+            seq=2,
+            number=1,
+            again=False,
+            tenant_id=w.TENANT,
+            content_type="video/mp4",
+            size=100,
+            sha256="d1",
+            part_bytes=5,
+            seconds_max=60,
+            upload_id="u1",
+        )
+    ).replied(Accepted, seq=2, status="ASSEMBLING")
+    story.when(w.conclude()).then(
+        a(e.MaterialReady, seq=3, size=100, sha256="d1", content_key=w.KEY, facts=w.facts())
+    )
+    story.when(w.complete()).nothing().replied(Accepted, seq=3, status="READY")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (w.conclude(size=99), "size_mismatch"),
+        (w.conclude(size=101), "size_mismatch"),
+        (w.conclude(sha256="d2"), "digest_mismatch"),
+        (w.conclude(size=0, sha256=""), "size_mismatch"),
+        (w.turn_down(reason=MaterialRefusal.NOT_MEDIA), "not_media"),
+    ],
+)
+def test_what_is_found_to_be_something_else_is_refused(
+    found: c.ConcludeMaterial, reason: str
+) -> None:
+    story = w.assembling().given(w.attach())
+    story.when(found).then(a(e.MaterialRefused, reason=reason, upload_id="u1")).orders(
+        a(c.RejectMaterial, task_id=T1, reason=reason)
     )
 
 
-def register(
-    *, user: UserId = USER, size: int = 100, sha256: str = "d1", reply_to: int | None = 0
-) -> c.RegisterMaterial:
-    return c.RegisterMaterial(
-        command_id=CommandId(f"register-{user}-{size}-{sha256}"),
-        material_id=CLIP,
-        user_id=user,
-        tenant_id=TENANT,
-        content_type="video/mp4",
-        size=size,
-        sha256=sha256,
-        private=b"sealed",
-        reply_to=reply_to,
+def test_parts_that_are_missing_may_still_be_sent() -> None:
+    story = w.assembling().given(w.attach())
+    story.when(w.miss()).then(a(e.MaterialReopened, number=1, detail="part 3")).orders(
+        a(c.ExtendWait, task_id=T1)
     )
+    story.when(w.miss()).nothing()
+    story.when(w.complete()).then(a(e.MaterialAssembling, number=2, again=False))
+    story.when(w.conclude(2)).then(e.MaterialReady).orders(a(c.ConfirmMaterial, task_id=T1))
 
 
-def complete(
-    *, user: UserId = USER, size: int = 100, sha256: str = "d1", reply_to: int | None = 0
-) -> c.CompleteMaterial:
-    return c.CompleteMaterial(
-        command_id=CommandId(f"complete-{user}-{size}-{sha256}"),
-        material_id=CLIP,
-        user_id=user,
-        tenant_id=TENANT,
-        size=size,
-        sha256=sha256,
-        reply_to=reply_to,
+def test_a_clip_that_is_longer_than_its_caller_said_is_refused() -> None:
+    story = w.world().given(w.register(seconds_max=12), w.attach(), w.complete())
+    story.when(w.conclude(seconds=13.0)).then(
+        a(e.MaterialRefused, reason="material_too_long", detail="13.0 s instead of 12 s at most")
+    ).orders(a(c.RejectMaterial, task_id=T1, reason="material_too_long"))
+    other = w.world().given(w.register(seconds_max=12), w.complete())
+    other.when(w.conclude(seconds=12.99)).then(e.MaterialReady)
+
+
+def test_completing_what_nobody_declared_is_refused() -> None:
+    w.world().when(w.complete()).refused(Refusal.MATERIAL_UNKNOWN).replied(Refused)
+    w.world().when(w.conclude()).refused(Refusal.MATERIAL_UNKNOWN)
+
+
+def test_a_verdict_without_words_is_none() -> None:
+    silent = c.ConcludeMaterial(
+        command_id=CommandId("silent"),
+        material_id=w.CLIP,
+        user_id=w.USER,
+        tenant_id=w.TENANT,
+        number=1,
+        size=w.SIZE,
+        sha256=w.SHA256,
     )
+    w.assembling().when(silent).refused(Refusal.MATERIAL_NOT_ASSEMBLING)
+    both = msgspec.structs.replace(w.conclude(), part_missing=True)
+    w.assembling().when(both).then(e.MaterialReopened)  # what is missing is not looked at
 
 
-def attach(task: str = "t1", *, user: UserId = USER) -> c.AttachMaterial:
-    return c.AttachMaterial(
-        command_id=CommandId(f"attach-{task}-{user}"),
-        material_id=CLIP,
-        task_id=TaskId(f"{task}000007"),
-        user_id=user,
-        tenant_id=TENANT,
+# --- several tries --------------------------------------------------------------------------------
+
+
+def test_only_a_try_that_nothing_was_heard_of_is_followed_by_another() -> None:
+    story = w.assembling().given(w.attach())
+    story.when(w.sweep(1)).then(a(e.MaterialAssembling, number=2, again=True)).orders(
+        a(c.ExtendWait, task_id=T1)
     )
+    story.when(w.sweep(1)).nothing()
+    story.when(w.complete()).nothing().replied(Accepted, status="ASSEMBLING")
+    story.when(w.sweep(2)).then(a(e.MaterialAssembling, number=3, again=True))
 
 
-def registered() -> Story:
-    return world().given(register())
+@pytest.mark.parametrize("story", [w.registered, w.ready, w.cold, w.refused, w.aborted])
+def test_the_sweep_begins_nothing_by_itself(story: Callable[[], Story]) -> None:
+    story().when(w.sweep(1)).nothing()
 
 
-def ready() -> Story:
-    return registered().given(complete())
+def test_the_first_verdict_counts_of_whichever_try() -> None:
+    story = w.assembling().given(w.sweep(1))
+    story.when(w.turn_down(1)).then(a(e.MaterialRefused, reason="truncated"))
+    story.when(w.conclude(2)).nothing()
+    other = w.assembling().given(w.sweep(1), w.sweep(2))
+    other.when(w.conclude(1)).then(e.MaterialReady)
+    other.when(w.turn_down(3)).nothing()
 
 
-def refused() -> Story:
-    return registered().given(complete(size=99))
+def test_an_older_try_that_missed_a_part_opens_nothing() -> None:
+    """It looked before the rest came in; the newest one tells."""
+    story = w.assembling().given(w.sweep(1))
+    story.when(w.miss(1)).nothing()
+    story.when(w.miss(2)).then(e.MaterialReopened)
 
 
-# --- stories ------------------------------------------------------------------------------------
+def test_a_verdict_on_what_was_uploaded_before_does_not_count() -> None:
+    story = w.refused().given(w.register(upload="u2"), w.complete())
+    story.when(w.turn_down(1)).refused(Refusal.MATERIAL_NOT_ASSEMBLING)
+    story.when(w.miss(1)).refused(Refusal.MATERIAL_NOT_ASSEMBLING)
+    story.when(w.conclude(1)).then(e.MaterialReady)  # the digest says it: it is the same content
 
 
-def test_an_upload_as_declared_is_ready() -> None:
-    story = world()
-    story.when(register()).then(
-        a(e.MaterialRegistered, seq=1, size=100, sha256="d1", private=b"sealed")
-    ).replied(Accepted, seq=1, status="REGISTERED", key=CLIP)
-    story.when(complete()).then(a(e.MaterialReady, seq=2, size=100, sha256="d1")).replied(
-        Accepted, seq=2, status="READY"
-    )
+def test_a_verdict_on_a_try_that_never_was_is_refused() -> None:
+    for story in (w.registered(), w.assembling(), w.ready(), w.refused()):
+        story.when(w.conclude(9)).refused(Refusal.MATERIAL_NOT_ASSEMBLING)
 
 
-@pytest.mark.parametrize(("size", "sha256"), [(99, "d1"), (101, "d1"), (100, "d2"), (0, "")])
-def test_an_upload_that_is_not_as_declared_is_refused(size: int, sha256: str) -> None:
-    registered().when(complete(size=size, sha256=sha256)).then(
-        a(e.MaterialRefused, reason="material_mismatch")
-    ).replied(Refused, reason=Refusal.MATERIAL_MISMATCH)
+# --- tasks that wait ------------------------------------------------------------------------------
 
 
 def test_every_task_that_waits_is_told_once_when_it_is_ready() -> None:
-    story = registered()
-    story.when(attach("t1")).then(a(e.MaterialAttached, task_id="t1000007")).orders()
-    story.when(attach("t2")).then(a(e.MaterialAttached, task_id="t2000007")).orders()
-    story.when(attach("t1")).nothing()
-    story.when(complete()).then(e.MaterialReady).orders(
-        a(c.ConfirmMaterial, task_id="t1000007", material_id=CLIP),
-        a(c.ConfirmMaterial, task_id="t2000007", material_id=CLIP),
-    )
-
-
-def test_every_task_that_waits_is_told_once_when_it_is_refused() -> None:
-    story = registered().given(attach("t1"), attach("t2"))
-    story.when(complete(sha256="d2")).then(e.MaterialRefused).orders(
-        a(c.RejectMaterial, task_id="t1000007", reason="material_mismatch"),
-        a(c.RejectMaterial, task_id="t2000007", material_id=CLIP),
+    story = w.registered()
+    story.when(w.attach("t1")).then(a(e.MaterialAttached, task_id=T1)).orders()
+    story.given(w.complete())
+    story.when(w.attach("t2")).then(a(e.MaterialAttached, task_id=T2)).orders()
+    story.when(w.attach("t1")).nothing()
+    told = {"content_key": w.KEY, "seconds_ms": 12_000, "pixels": 640 * 360, "size": 100}
+    story.when(w.conclude()).then(e.MaterialReady).orders(
+        a(c.ConfirmMaterial, task_id=T1, material_id=w.CLIP, **told),
+        a(c.ConfirmMaterial, task_id=T2, material_id=w.CLIP, **told),
     )
 
 
 def test_a_task_that_comes_later_is_told_at_once() -> None:
-    ready().when(attach()).then(e.MaterialAttached).orders(a(c.ConfirmMaterial, task_id="t1000007"))
-    refused().when(attach()).refused(Refusal.MATERIAL_REFUSED).orders(
-        a(c.RejectMaterial, task_id="t1000007", reason="material_refused")
+    w.ready().when(w.attach()).then(e.MaterialAttached).orders(
+        a(c.ConfirmMaterial, task_id=T1, content_key=w.KEY, seconds_ms=12_000)
+    )
+    w.refused().when(w.attach()).refused(Refusal.MATERIAL_REFUSED).orders(
+        a(c.RejectMaterial, task_id=T1, reason="truncated")
+    )
+    w.aborted().when(w.attach()).refused(Refusal.MATERIAL_ABORTED).orders(
+        a(c.RejectMaterial, task_id=T1, reason="material_aborted")
     )
 
 
 def test_a_material_that_nobody_declared_is_rejected() -> None:
-    world().when(attach()).refused(Refusal.MATERIAL_UNKNOWN).orders(
-        a(c.RejectMaterial, task_id="t1000007", reason="material_unknown")
+    w.world().when(w.attach()).refused(Refusal.MATERIAL_UNKNOWN).orders(
+        a(c.RejectMaterial, task_id=T1, reason="material_unknown")
     )
 
 
-@pytest.mark.parametrize("story", [registered, ready, refused])
-def test_nobody_uses_what_is_not_his(story: Callable[[], Story]) -> None:
-    story().when(attach(user=OTHER)).refused(Refusal.NOT_YOURS).orders(
-        a(c.RejectMaterial, reason="not_yours")
+def test_an_upload_that_goes_on_is_told_about_once_a_minute() -> None:
+    story = w.registered().given(w.attach("t1"), w.attach("t2"))
+    story.after(49).when(w.touch(1)).nothing()
+    story.after(1).when(w.touch(2)).then(e.UploadTouched).orders(
+        a(c.ExtendWait, task_id=T1, material_id=w.CLIP), a(c.ExtendWait, task_id=T2)
     )
-    for asked in (register(user=OTHER), complete(user=OTHER)):
-        outcome = story().when(asked).refused(Refusal.NOT_YOURS).orders()
-        outcome.replied(Refused, reason=Refusal.NOT_YOURS)
-        assert outcome.decision.refusal is not None
-        assert outcome.decision.refusal.user_id == OTHER
+    story.when(w.touch(2)).nothing()
+    story.after(50).when(w.touch(3)).then(e.UploadTouched)
 
 
-@pytest.mark.parametrize("story", [registered, ready, refused])
-def test_other_content_under_the_same_id_is_refused(story: Callable[[], Story]) -> None:
-    for asked in (register(size=99), register(sha256="d2")):
-        story().when(asked).refused(Refusal.IDEMPOTENCY_CONFLICT).replied(Refused)
-
-
-def test_what_is_ready_stays_ready() -> None:
-    story = ready()
-    story.when(complete(size=99)).refused(Refusal.MATERIAL_MISMATCH).replied(Refused)
-    story.when(register()).nothing().replied(Accepted, status="READY", seq=2)
-    story.when(attach()).then(e.MaterialAttached).orders(c.ConfirmMaterial)
-
-
-def test_a_wrong_upload_can_be_declared_and_stored_anew() -> None:
-    story = registered().given(attach("t1"), complete(size=99))
-    story.when(complete()).refused(Refusal.MATERIAL_REFUSED).replied(Refused)
-    story.when(register()).then(a(e.MaterialRegistered, seq=4)).replied(Accepted, seq=4)
-    story.when(complete()).then(a(e.MaterialReady, seq=5)).orders()
-
-
-def test_completing_what_nobody_declared_is_refused() -> None:
-    world().when(complete()).refused(Refusal.MATERIAL_UNKNOWN).replied(Refused)
+@pytest.mark.parametrize("story", [w.assembling, w.ready, w.cold, w.refused, w.aborted])
+def test_only_an_upload_that_is_open_goes_on(story: Callable[[], Story]) -> None:
+    story().after(3600).when(w.touch()).nothing()
 
 
 def test_the_row_of_a_material_that_many_tasks_use_stays_small() -> None:
-    story = ready().given(*(attach(f"t{number}") for number in range(3 * ATTACHED_MAX)))
-    assert len(story.row_of(CLIP).task_ids) == ATTACHED_MAX
-    story.when(attach(f"t{3 * ATTACHED_MAX - 1}")).nothing()
+    story = w.ready().given(*(w.attach(f"t{number}") for number in range(3 * ATTACHED_MAX)))
+    assert len(story.row_of(w.CLIP).task_ids) == ATTACHED_MAX
+    story.when(w.attach(f"t{3 * ATTACHED_MAX - 1}")).nothing()
+
+
+# --- declared again -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("story", KNOWN)
+def test_other_content_under_the_same_id_is_refused(story: Callable[[], Story]) -> None:
+    for asked in (w.register(size=99), w.register(sha256="d2")):
+        story().when(asked).refused(Refusal.IDEMPOTENCY_CONFLICT).replied(Refused)
+
+
+@pytest.mark.parametrize("story", KNOWN)
+def test_nobody_uses_what_is_not_his(story: Callable[[], Story]) -> None:
+    story().when(w.attach(user=w.OTHER)).refused(Refusal.NOT_YOURS).orders(
+        a(c.RejectMaterial, reason="not_yours")
+    )
+    for asked in (w.register(user=w.OTHER), w.complete(user=w.OTHER), w.adopt(user=w.OTHER)):
+        outcome = story().when(asked).refused(Refusal.NOT_YOURS).orders()
+        outcome.replied(Refused, reason=Refusal.NOT_YOURS)
+        assert outcome.decision.refusal is not None
+        assert outcome.decision.refusal.user_id == w.OTHER
+    for silent in (w.touch(user=w.OTHER), w.abandon(user=w.OTHER), w.chill(user=w.OTHER)):
+        story().after(31 * DAY).when(silent).refused(Refusal.NOT_YOURS).orders()
+    for verdict in (w.conclude(user=w.OTHER), w.turn_down(user=w.OTHER), w.miss(user=w.OTHER)):
+        story().when(verdict).refused(Refusal.NOT_YOURS).orders()
+
+
+def test_of_two_that_declare_it_at_once_the_first_one_is_sent_to() -> None:
+    story = w.registered()
+    story.when(w.register(upload="u2")).nothing().replied(
+        Accepted, status="REGISTERED", seq=1, upload_id="u1"
+    )
+
+
+def test_an_upload_that_the_store_lost_is_replaced_once() -> None:
+    story = w.registered().given(w.attach())
+    again = w.register(upload="u2", instead_of="u1")
+    story.when(again).then(a(e.MaterialRegistered, seq=3, upload_id="u2")).replied(
+        Accepted, upload_id="u2"
+    ).orders(a(c.ExtendWait, task_id=T1))
+    story.when(again).nothing().replied(Accepted, upload_id="u2")
+    story.when(w.register(upload="u3", instead_of="u1")).nothing().replied(Accepted, upload_id="u2")
+    story.when(w.register(upload="", instead_of="u2")).nothing().replied(Accepted, upload_id="u2")
+    story.given(w.complete())
+    story.when(w.conclude()).orders(a(c.ConfirmMaterial, task_id=T1))
+
+
+def test_what_was_refused_or_aborted_can_be_declared_and_sent_anew() -> None:
+    for story, reason in (
+        (w.refused(), Refusal.MATERIAL_REFUSED),
+        (w.aborted(), Refusal.MATERIAL_ABORTED),
+    ):
+        story.when(w.complete()).refused(reason).replied(Refused)
+        story.when(w.register(upload="u2")).then(a(e.MaterialRegistered, upload_id="u2"))
+        outcome = story.when(w.complete())
+        (again,) = outcome.events
+        story.when(w.conclude(again.number)).then(e.MaterialReady).orders()
+
+
+def test_tries_are_counted_over_the_whole_life_of_a_material() -> None:
+    story = w.refused().given(w.register(upload="u2"))
+    story.when(w.complete()).then(a(e.MaterialAssembling, number=2, again=False))
+
+
+# --- known already --------------------------------------------------------------------------------
+
+
+def test_what_is_known_is_ready_at_once_and_its_upload_is_not_needed() -> None:
+    story = w.registered().given(w.attach())
+    story.when(w.adopt()).then(
+        a(e.MaterialReady, content_key=w.KEY, facts=w.facts(), upload_id="u1")
+    ).orders(a(c.ConfirmMaterial, task_id=T1, content_key=w.KEY)).replied(Accepted, status="READY")
+    story.when(w.adopt()).nothing().replied(Accepted, status="READY")
+    w.assembling().when(w.adopt()).then(e.MaterialReady)
+
+
+def test_other_content_is_not_adopted() -> None:
+    for story in (w.registered(), w.assembling(), w.ready()):
+        story.when(w.adopt(size=99)).refused(Refusal.MATERIAL_MISMATCH).replied(Refused)
+        story.when(w.adopt(sha256="d2")).refused(Refusal.MATERIAL_MISMATCH).replied(Refused)
+
+
+def test_what_is_known_to_be_longer_than_was_said_is_refused() -> None:
+    story = w.world().given(w.register(seconds_max=5))
+    story.when(w.adopt()).then(a(e.MaterialRefused, reason="material_too_long")).replied(
+        Refused, reason=Refusal.MATERIAL_REFUSED, detail="12.0 s instead of 5 s at most"
+    )
+
+
+# --- left lying -----------------------------------------------------------------------------------
+
+
+def test_an_upload_that_is_left_lying_for_a_day_is_aborted() -> None:
+    story = w.registered().given(w.attach()).after(DAY - 0.001)
+    story.when(w.abandon()).nothing()
+    story.after(0.001).when(w.abandon()).then(a(e.MaterialAborted, upload_id="u1")).orders(
+        a(c.RejectMaterial, task_id=T1, reason="material_aborted")
+    )
+    story.when(w.abandon()).nothing()
+
+
+def test_an_upload_that_goes_on_is_not_left_lying() -> None:
+    story = w.registered().after(DAY - 60).given(w.touch()).after(DAY - 1)
+    story.when(w.abandon()).nothing()
+    reopened = w.assembling().after(DAY - 60).given(w.miss()).after(DAY - 1)
+    reopened.when(w.abandon()).nothing()
+
+
+def test_an_outage_abandons_no_upload() -> None:
+    w.registered().after_outage(3 * DAY).when(w.abandon()).nothing()
+
+
+def test_what_nobody_could_look_at_for_a_day_is_refused_with_that_reason() -> None:
+    story = w.registered().given(w.attach()).after(DAY - 60).given(w.complete())
+    story.after(DAY - 1).given(w.sweep(1)).when(w.abandon()).nothing()
+    story.after(1).when(w.abandon()).then(a(e.MaterialRefused, reason="not_checked")).orders(
+        a(c.RejectMaterial, task_id=T1, reason="not_checked")
+    )
+
+
+@pytest.mark.parametrize("story", [w.world, w.ready, w.cold, w.refused, w.aborted])
+def test_what_is_no_upload_is_not_abandoned(story: Callable[[], Story]) -> None:
+    story().after(2 * DAY).when(w.abandon()).nothing()
+
+
+# --- cold -----------------------------------------------------------------------------------------
+
+
+def test_what_no_task_has_used_for_thirty_days_goes_cold_and_is_ready_when_one_does() -> None:
+    story = w.ready().after(29 * DAY).given(w.attach()).after(30 * DAY - 1)
+    story.when(w.chill()).nothing()
+    story.after(1).when(w.chill()).then(e.MaterialChilled)
+    story.when(w.chill()).nothing()
+    story.when(w.register()).nothing().replied(Accepted, status="COLD")
+    story.when(w.attach("t2")).then(a(e.MaterialAttached, task_id=T2)).orders(
+        a(c.ConfirmMaterial, task_id=T2, content_key=w.KEY, seconds_ms=12_000)
+    )
+    story.when(w.complete()).nothing().replied(Accepted, status="READY")
+    story.after(29 * DAY).when(w.chill()).nothing()
+
+
+def test_a_task_that_used_it_before_it_went_cold_is_answered_again() -> None:
+    story = w.ready().given(w.attach()).after(30 * DAY).given(w.chill())
+    story.when(w.attach()).then(e.MaterialAttached).orders(a(c.ConfirmMaterial, task_id=T1))
+
+
+@pytest.mark.parametrize(
+    "story", [w.world, w.registered, w.assembling, w.cold, w.refused, w.aborted]
+)
+def test_only_what_is_ready_goes_cold(story: Callable[[], Story]) -> None:
+    story().after(31 * DAY).when(w.chill()).nothing()
 
 
 def test_nothing_happens_to_a_material_by_itself() -> None:
-    story = registered().after(10**7)
+    story = w.registered().after(10**7)
     assert story.tick() == []
-
-
-# --- every command in every state, told twice ---------------------------------------------------
-
-STATES: dict[str, Callable[[], Story]] = {
-    "absent": world,
-    "registered": registered,
-    "ready": ready,
-    "refused": refused,
-}
-COMMANDS: dict[str, MaterialBound] = {
-    "register": register(),
-    "complete": complete(),
-    "complete otherwise": complete(size=98),
-    "attach": attach(),
-}
-
-
-def test_the_table_names_every_command() -> None:
-    assert {type(command) for command in COMMANDS.values()} == set(MaterialBound.__args__)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("state", STATES)
-def test_what_is_told_twice_is_already_so(state: str, command: str) -> None:
-    story = STATES[state]()
-    first = story.when(COMMANDS[command]).decision
-    before = dict(story.rows)
-    again = story.when(COMMANDS[command]).decision
-    assert again.events == ()
-    assert again.refusal == first.refusal
-    assert (again.reply is None) == (first.reply is None)
-    if first.refusal is None:
-        assert again.orders == ()
-        assert type(again.reply) is type(first.reply)
-    assert dict(story.rows) == before
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_the_key_command_of_the_engine_changes_nothing(state: str) -> None:
-    story = STATES[state]()
-    story.when(c.ReleaseKey(command_id=CommandId("k"), key=CLIP, who="o", why="w")).nothing()
-
-
-# --- the table of moves -------------------------------------------------------------------------
-
-ROWS: dict[str, materials.MaterialState] = {
-    name: story().rows.get(CLIP) or materials.INITIAL for name, story in STATES.items()
-}
-
-
-def _event(kind: type[e.MaterialEvent], seq: int) -> e.MaterialEvent:
-    fields: dict[str, Any] = {
-        "event_id": EventId("x"),
-        "seq": seq,
-        "at": datetime(2026, 3, 2, tzinfo=UTC),
-        "material_id": CLIP,
-        "user_id": USER,
-        "tenant_id": TENANT,
-        "content_type": "video/mp4",
-        "size": 1,
-        "sha256": "d",
-        "reason": "r",
-        "task_id": TaskId("t"),
-    }
-    return kind(**{name: fields[name] for name in kind.__struct_fields__ if name in fields})
-
-
-@pytest.mark.parametrize("kind", e.MaterialEvent.__args__, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("name", ROWS)
-def test_the_table_of_moves_says_what_evolve_does(name: str, kind: type[e.MaterialEvent]) -> None:
-    state = ROWS[name]
-    target = materials.TRANSITIONS.get((type(state), kind))
-    event = _event(kind, state.seq + 1)
-    if target is None:
-        with pytest.raises(ImpossibleEventError):
-            materials.evolve(state, event)
-    else:
-        assert type(materials.evolve(state, event)) is target
-    with pytest.raises(ImpossibleEventError):
-        materials.evolve(state, _event(kind, state.seq + 2))
-
-
-# --- laws ---------------------------------------------------------------------------------------
-
-
-def _attach_of(task: str, user: UserId) -> c.AttachMaterial:
-    return attach(f"{task}-{user[0]}", user=user)
-
-
-LIFE = st.lists(
-    st.one_of(
-        st.builds(register, user=st.sampled_from((USER, USER, OTHER))),
-        st.builds(complete, size=st.sampled_from((100, 100, 99))),
-        st.builds(
-            _attach_of, st.sampled_from(("t1", "t2", "t3")), st.sampled_from((USER, USER, OTHER))
-        ),
-    ),
-    max_size=40,
-)
-
-
-@settings(max_examples=200, deadline=None)
-@given(LIFE)
-def test_every_task_is_answered_and_the_events_alone_lead_to_the_row(
-    commands: list[MaterialBound],
-) -> None:
-    story = world()
-    waiting: set[str] = set()
-    for command in commands:
-        outcome = story.when(command)
-        orders: tuple[Any, ...] = outcome.decision.orders
-        answered = {order.task_id for order in orders}
-        if isinstance(command, c.AttachMaterial):
-            if outcome.events or outcome.decision.refusal is not None:
-                waiting |= {command.task_id}
-            known = isinstance(story.rows.get(CLIP), materials.Ready | materials.Rejected)
-            if known and outcome.events:
-                assert answered == {command.task_id}
-        waiting -= answered
-        row = story.rows.get(CLIP)
-        expected = set(row.task_ids) if isinstance(row, materials.Registered) else set()
-        assert waiting == expected
-    state: materials.MaterialState = materials.INITIAL
-    for event in story.history:
-        state = materials.evolve(state, MATERIAL_EVENTS.decode(encode(event)))
-    assert state == (story.rows.get(CLIP) or materials.INITIAL)
 
 
 def test_a_material_id_is_the_content_and_the_name_of_a_user() -> None:
     ids: set[MaterialId] = {
         material_id_of(user, sha256, name)
-        for user in (USER, OTHER)
+        for user in (w.USER, w.OTHER)
         for sha256 in ("d1", "d2")
         for name in ("a", "b")
     }

@@ -222,6 +222,42 @@ def test_a_storing_attempt_is_lost_with_its_runner() -> None:
     )
 
 
+def test_a_storing_attempt_is_held_by_beats_while_its_slot_has_other_work() -> None:
+    pools = running()
+    pools.enqueue("next")
+    freed = pools.runner_says(c.FreeSlot, "t")
+    said(freed, e.SlotFreed, a(e.SlotProposed, task_id="next"), a(c.StartAttempt, task_id="next"))
+    pools.accepted("next")
+    for number in range(1, 4):
+        pools.tick(BEAT_MS)
+        (answer,) = pools.beat(number, ("t", 1), ("next", 1)).orders
+        assert isinstance(answer, BeatAnswered)
+        assert {held.task_id for held in answer.held} == {"t", "next"}
+    assert (pools.stage("t"), pools.stage("next")) == (Stage.STORING, Stage.ACCEPTED)
+    assert pools.free == 0
+    pools.check()
+
+
+def test_a_storing_attempt_that_its_runner_forgot_is_lost_and_frees_nothing() -> None:
+    pools = running()
+    pools.runner_says(c.FreeSlot, "t")
+    pools.beat(1)
+    pools.tick(BEAT_MS)
+    said(pools.beat(2), e.LeasesExtended, a(e.SlotLost, task_id="t"), c.LoseAttempt, BeatAnswered)
+    assert pools.stage("t") is None
+    assert pools.free == 1
+    pools.check()
+
+
+def test_a_runner_that_drains_stays_until_what_it_stores_is_over() -> None:
+    pools = running()
+    pools.runner_says(c.FreeSlot, "t")
+    said(pools.drain(), e.RunnerDraining)
+    quiet(pools.tick(1_000).decision)
+    said(pools.task_says(c.EndAttempt, "t"), e.AttemptOver, e.RunnerGone)
+    pools.check()
+
+
 def test_no_loss_is_told_of_an_attempt_that_is_over() -> None:
     pools = running()
     pools.task_says(c.EndAttempt, "t")

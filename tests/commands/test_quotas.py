@@ -9,7 +9,7 @@ from commands import quotas
 from commands.decider import Now, TimerDue
 from schema import commands as c
 from schema import events as e
-from schema.ids import CommandId, EventId, PoolId, TenantId
+from schema.ids import CommandId, EventId, MaterialId, PoolId, TenantId
 from schema.policy import KeepPolicy, Price
 from schema.refusals import Refusal
 from schema.replies import Accepted, Refused, Remaining
@@ -254,6 +254,21 @@ def test_what_tier_scene_and_caller_say_goes_on_to_the_task() -> None:
     world().when(submit()).orders(
         a(c.CreateTask, weight=0, lower_spec=False, deadline_seconds=None)
     )
+
+
+def test_what_the_tier_takes_of_a_material_goes_with_a_task_that_needs_one() -> None:
+    published = policy()
+    tier = msgspec.structs.replace(
+        published.tiers["free"], input_seconds_max=90, input_bytes_max=8_000, input_pixels_max=700
+    )
+    changed = msgspec.structs.replace(published, tiers={**published.tiers, "free": tier})
+    asked = submit()
+    with_clip = msgspec.structs.replace(
+        asked, origin=msgspec.structs.replace(asked.origin, material_ids=(MaterialId("m000001"),))
+    )
+    limits = c.InputLimits(seconds_max=90, bytes_max=8_000, pixels_max=700)
+    world(changed).when(with_clip).orders(a(c.CreateTask, input_limits=limits))
+    world(changed).when(asked).orders(a(c.CreateTask, input_limits=None))
 
 
 # --- limits --------------------------------------------------------------------------------------

@@ -30,12 +30,23 @@ SETTINGS = settings(max_examples=150, deadline=None)
 
 KINDS = (
     *("create", "confirm", "start", "milestone", "store", "finish", "fail", "lose", "give back"),
-    *("cancel", "expire", "requeue", "reject", "wait", "outage", "again", "again", "move"),
+    *(
+        "extend",
+        "cancel",
+        "expire",
+        "requeue",
+        "reject",
+        "wait",
+        "outage",
+        "again",
+        "again",
+        "move",
+    ),
     *["sensible"] * 30,
 )
 SENSIBLE: dict[type[tasks.TaskState], tuple[str, ...]] = {
     tasks.Absent: ("create",),
-    tasks.Created: ("confirm",),
+    tasks.Created: ("confirm", "confirm", "extend"),
     tasks.Queued: ("start", "start", "start", "start", "move now"),
     tasks.Delayed: ("wait",),
     tasks.Running: (
@@ -117,11 +128,15 @@ class Run:
         self.said.append(named)
         return named
 
-    def report(self, kind: str, token: int, draw: int) -> Any:  # noqa: ANN401 - a command
+    def report(  # noqa: PLR0912 - a branch for each kind
+        self, kind: str, token: int, draw: int
+    ) -> Any:  # noqa: ANN401 - a command
         failures, losses = tuple(FailureClass), tuple(LossCause)
         match kind:
             case "confirm":
                 return w.confirm((w.CLIP, w.LOGO)[draw % 2])
+            case "extend":
+                return w.extend((w.CLIP, w.LOGO)[draw % 2], draw)
             case "reject":
                 return w.reject((w.CLIP, w.LOGO)[draw % 2])
             case "start":

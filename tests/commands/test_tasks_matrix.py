@@ -53,6 +53,7 @@ COMMANDS: dict[str, TaskBound] = {
     "create otherwise": w.create(reservation="submit-2"),
     "requeue": w.requeue(),
     "confirm": w.confirm(),
+    "extend": w.extend(),
     "reject": w.reject(),
     "start": w.start(),
     "start next": w.start(2),
@@ -86,6 +87,7 @@ TABLE: dict[str, tuple[str, ...]] = {
         *(UNKNOWN, "TaskMaterialConfirmed", *["material_unknown"] * 5),
         *(ENDED, "material_unknown", ENDED, ENDED),
     ),
+    "extend": ("",) * 11,
     "reject": (UNKNOWN, "TaskCanceled", *["task_not_created"] * 5, *[ENDED] * 4),
     "start": (
         *(UNKNOWN, NOT_QUEUED, "TaskStarted", NOT_QUEUED, STALE, "", ""),

@@ -1,5 +1,7 @@
 """Stories of a task: what follows, what is ordered from others, and who is answered."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -66,7 +68,60 @@ def test_a_task_whose_material_is_refused_is_canceled_by_the_system_and_paid_bac
         )
     ).orders(a(c.ReleaseReservation, reservation_id="submit-1", ran=False))
     story.when(w.reject(w.LOGO)).nothing()
-    story.when(w.confirm(w.LOGO)).refused(Refusal.TASK_ENDED)
+    story.when(w.confirm(w.LOGO)).nothing()
+    story.when(w.extend(w.LOGO)).nothing()
+
+
+LIMITS = c.InputLimits(seconds_max=60, bytes_max=1_000, pixels_max=500)
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"seconds": 61.0}, "material_too_long"),
+        ({"size": 1_001}, "material_too_large"),
+        ({"pixels": 501}, "pixels_too_many"),
+        ({"seconds": 61.0, "size": 1_001, "pixels": 501}, "material_too_long"),
+    ],
+)
+def test_a_material_beyond_its_tier_cancels_the_task_and_pays_it_back(
+    told: dict[str, Any], reason: str
+) -> None:
+    story = w.world().given(w.create(w.CLIP, w.LOGO, limits=LIMITS))
+    story.when(w.confirm(**told)).then(
+        a(e.TaskCanceled, cause=CancelCause.MATERIAL_REFUSED, reason=reason, charge_micros=0)
+    ).orders(a(c.ReleaseReservation, reservation_id="submit-1", ran=False))
+    story.when(w.confirm(**told)).nothing()
+    last = w.world().given(w.create(w.CLIP, limits=LIMITS))
+    last.when(w.confirm(**told)).then(a(e.TaskCanceled, reason=reason))
+
+
+def test_a_material_at_the_limits_of_its_tier_is_taken() -> None:
+    just = w.confirm(seconds=60.999, size=1_000, pixels=500)
+    w.world().given(w.create(w.CLIP, limits=LIMITS)).when(just).then(e.TaskQueued)
+    beyond = w.confirm(seconds=10_000, size=10**9, pixels=10**9)
+    w.world().given(w.create(w.CLIP)).when(beyond).then(e.TaskQueued)
+
+
+def test_the_runner_hears_where_each_material_stands_also_in_a_later_attempt() -> None:
+    story = w.world().given(w.create(w.CLIP, w.LOGO))
+    story.when(w.confirm(w.LOGO, key="contents/t-acme/2")).then(
+        a(e.TaskMaterialConfirmed, material_id=w.LOGO, content_key="contents/t-acme/2")
+    )
+    story.when(w.confirm(key="contents/t-acme/1")).then(
+        a(e.TaskQueued, material_id=w.CLIP, content_key="contents/t-acme/1")
+    )
+    keys = {w.CLIP: "contents/t-acme/1", w.LOGO: "contents/t-acme/2"}
+    dispatch = story.when(w.start()).order()
+    assert (dispatch.material_ids, dispatch.content_keys) == ((w.CLIP, w.LOGO), keys)
+    (queued_again,) = story.given(w.fail()).after(10).due().then(e.TaskQueued).events
+    assert (queued_again.material_id, queued_again.content_key) == (None, "")
+    assert story.when(w.start(2)).order().content_keys == keys
+
+
+def test_a_material_of_an_older_release_has_no_key() -> None:
+    story = w.world().given(w.create(w.CLIP), w.confirm())
+    assert story.when(w.start()).order().content_keys == {}
 
 
 def test_a_material_that_is_none_of_the_task_is_refused() -> None:
@@ -87,6 +142,38 @@ def test_each_material_that_comes_gives_the_others_their_time_again() -> None:
     story = w.world().given(w.create(w.CLIP, w.LOGO)).after(800).given(w.confirm())
     assert story.after(899).tick() == []
     story.after(1).due().then(e.TaskExpired)
+
+
+def test_an_upload_that_goes_on_gives_the_task_its_time_again() -> None:
+    story = w.world().given(w.create(w.CLIP, w.LOGO))
+    story.when(w.extend()).nothing()
+    story.after(800).when(w.extend()).then(a(e.TaskWaitExtended, material_id=w.CLIP)).orders()
+    story.when(w.extend()).nothing()
+    story.given(w.confirm())
+    story.after(899).when(w.extend(number=2)).nothing()  # that one is there
+    story.when(w.extend(w.LOGO)).then(e.TaskWaitExtended)
+    assert story.after(899).tick() == []
+    story.after(1).due().then(e.TaskExpired)
+    story.when(w.extend(w.LOGO, 2)).nothing()
+
+
+def test_signs_of_an_upload_that_follow_closely_are_one_event() -> None:
+    story = w.world().given(w.create(w.CLIP))
+    story.after(49).when(w.extend()).nothing()
+    story.after(1).when(w.extend()).then(e.TaskWaitExtended)
+    story.after(49).when(w.extend(number=2)).nothing()
+    story.after(1).when(w.extend(number=2)).then(e.TaskWaitExtended)
+    hasty = w.world().given(w.create(w.CLIP, wait=40)).after(10)
+    hasty.when(w.extend()).then(e.TaskWaitExtended)
+
+
+def test_no_task_waits_for_an_upload_that_goes_on_longer_than_a_day() -> None:
+    story, minutes = w.world().given(w.create(w.CLIP)), 0
+    while not story.after(60).tick():
+        minutes += 1
+        story.when(w.extend(number=minutes))
+    assert minutes == 24 * 60 - 1
+    assert isinstance(story.history[-1], e.TaskExpired)
 
 
 def test_no_task_waits_for_material_longer_than_a_day() -> None:

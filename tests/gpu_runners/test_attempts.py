@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gpu_runners.attempts import Attempt, MissingObjectError, StoreError
+from gpu_runners.attempts import Attempt, MissingObjectError
 from gpu_runners.runner import LeaseGoneError
 from gpu_runners.slots import WorkerProcess, group_members
+from gpu_runners.storing import StoreError, StoringRoom, Uploads
 from gpu_runners.worker_messages import WorkerOptions
 from schema import commands as c
 from schema.failures import FailureClass
@@ -47,6 +48,8 @@ class Store:
         self.kept: dict[str, bytes] = {}
         self.failures: list[Exception] = []
         self.fetched: list[str] = []
+        self.opens: asyncio.Event | None = None
+        """It takes files once this is set; None: at any time."""
         self.content: dict[str, bytes] | None = None
         """What it has; None: a clip under every name."""
 
@@ -61,6 +64,8 @@ class Store:
 
     async def keep(self, key: str, path: Path, content_type: str) -> Stored:
         del content_type
+        if self.opens is not None:
+            await self.opens.wait()
         if self.failures:
             raise self.failures.pop(0)
         data = self.kept[key] = path.read_bytes()  # noqa: ASYNC240
@@ -82,6 +87,9 @@ class Desk:
     """A command of this kind is only told once its event is set."""
     asked: dict[type, asyncio.Event] = field(default_factory=lambda: defaultdict(asyncio.Event))
     """Set once a command of this kind is to be told."""
+    room: StoringRoom = field(default_factory=lambda: StoringRoom(1, 1_000_000))
+    left: int = 0
+    """How often the slot's worker was handed back while the result was stored."""
     pid_when_free: int | None = -1
     """Of the worker, when the slot was told free; None: its group was gone by then."""
 
@@ -107,6 +115,7 @@ class Desk:
         percent: int = 0,
         run_limit_seconds: int = 60,
         materials: tuple[MaterialId, ...] = (),
+        content_keys: dict[MaterialId, str] | None = None,
         storing_seconds: float = 0.1,
         checkpoint: str = "",
     ) -> Attempt:
@@ -120,6 +129,7 @@ class Desk:
             scene=Scene.REHEARSAL,
             parameters=parameters or {},
             material_ids=materials,
+            content_keys=content_keys or {},
             lease_seconds=30,
             run_limit_seconds=run_limit_seconds,
             percent=percent,
@@ -133,8 +143,14 @@ class Desk:
             directory=self.directory / "attempt",
             tell=self.tell,
             hint=self.hint,
-            storing_seconds=storing_seconds,
+            uploads=Uploads(self.store, seconds=storing_seconds, parallel_max=2),
+            room=self.room,
+            leave_slot=self.leave_slot,
         )
+
+    def leave_slot(self) -> None:
+        assert "FreeSlot" not in self.kinds()
+        self.left += 1
 
     def kinds(self) -> list[str]:
         return [type(command).__name__ for command in self.told]
@@ -273,7 +289,7 @@ async def test_once_its_end_is_told_nothing_keeps_it_from_freeing_the_slot(desk:
 async def test_a_store_that_comes_back_in_time_gets_the_result(desk: Desk) -> None:
     desk.store.failures = [StoreError("away")]
     await desk.attempt({"steps": 1}, storing_seconds=5).done
-    assert desk.kinds()[-3:] == ["StoreAttempt", "FinishAttempt", "FreeSlot"]
+    assert desk.kinds()[-3:] == ["StoreAttempt", "FreeSlot", "FinishAttempt"]
 
 
 async def test_made_but_not_stored_is_not_made(desk: Desk) -> None:
@@ -281,6 +297,62 @@ async def test_made_but_not_stored_is_not_made(desk: Desk) -> None:
     await desk.attempt({"steps": 1}, storing_seconds=0.1).done
     assert desk.failure().failure is FailureClass.STORE
     assert desk.kinds()[-3:] == ["StoreAttempt", "FailAttempt", "FreeSlot"]
+
+
+async def test_its_slot_is_free_while_the_result_is_stored(desk: Desk) -> None:
+    opens = desk.store.opens = asyncio.Event()
+    attempt = desk.attempt({"steps": 1})
+    await desk.asked[c.FreeSlot].wait()
+    assert desk.kinds()[-2:] == ["StoreAttempt", "FreeSlot"]
+    assert desk.left == 1
+    assert attempt.left_slot
+    assert not attempt.done.done()
+    opens.set()
+    await attempt.done
+    assert desk.kinds()[-3:] == ["StoreAttempt", "FreeSlot", "FinishAttempt"]
+    assert (desk.room.results, desk.room.bytes) == (0, 0)
+
+
+async def test_a_runner_that_stores_enough_already_keeps_the_slot(desk: Desk) -> None:
+    desk.room = StoringRoom(0, 1_000_000)
+    opens = desk.store.opens = asyncio.Event()
+    attempt = desk.attempt({"steps": 1})
+    await desk.asked[c.StoreAttempt].wait()
+    opens.set()
+    await attempt.done
+    assert desk.kinds()[-3:] == ["StoreAttempt", "FinishAttempt", "FreeSlot"]
+    assert desk.left == 0
+
+
+async def test_told_to_stop_while_it_stores_it_says_nothing_more(desk: Desk) -> None:
+    desk.store.opens = asyncio.Event()
+    attempt = desk.attempt({"steps": 1})
+    await desk.asked[c.FreeSlot].wait()
+    attempt.stop()
+    await attempt.done
+    assert desk.kinds().count("FreeSlot") == 1
+    assert desk.kinds()[-1] == "FreeSlot"
+    assert (desk.room.results, desk.room.bytes) == (0, 0)
+    assert not (desk.directory / "attempt").exists()
+
+
+async def test_given_back_while_it_stores_it_may_use_the_time_to_be_stored(desk: Desk) -> None:
+    opens = desk.store.opens = asyncio.Event()
+    attempt = desk.attempt({"steps": 1})
+    await desk.asked[c.FreeSlot].wait()
+    attempt.give_back(LossCause.DRAINED, 60)
+    opens.set()
+    await attempt.done
+    assert desk.kinds()[-2:] == ["FreeSlot", "FinishAttempt"]
+
+
+async def test_a_store_that_stays_away_fails_it_though_its_slot_is_free_long_since(
+    desk: Desk,
+) -> None:
+    desk.store.failures = [StoreError("away")] * 10
+    await desk.attempt({"steps": 1}, storing_seconds=0.7).done
+    assert desk.failure().failure is FailureClass.STORE
+    assert desk.kinds()[-3:] == ["StoreAttempt", "FreeSlot", "FailAttempt"]
 
 
 @pytest.mark.parametrize(
@@ -299,6 +371,13 @@ async def test_an_input_that_does_not_come_is_told_as_what_it_is(
     assert desk.store.fetched == [f"materials/{USER}/clip"]
     assert desk.failure().failure is failure
     assert desk.kinds() == ["AcceptAttempt", "FailAttempt", "FreeSlot"]
+
+
+async def test_a_material_is_fetched_from_where_its_content_stands(desk: Desk) -> None:
+    clip, logo = MaterialId("clip"), MaterialId("logo")
+    keys = {clip: "contents/t-acme/1"}
+    await desk.attempt({"steps": 1}, materials=(clip, logo), content_keys=keys).done
+    assert desk.store.fetched == ["contents/t-acme/1", f"materials/{USER}/logo"]
 
 
 async def test_a_result_that_no_message_holds_fails_this_attempt_alone(desk: Desk) -> None:

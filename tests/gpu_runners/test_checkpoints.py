@@ -9,13 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpu_runners.attempts import StoreError
 from gpu_runners.pipelines.autocut import Autocut
-from gpu_runners.pipelines.pipeline import Product, Progress, Resumable, Saved, Work
-from gpu_runners.pipelines.probe_limits import ProbeLimits
+from gpu_runners.pipelines.pipeline import Product, Progress, Saved, Work
 from gpu_runners.pipelines.rehearsal import Rehearsal
-from gpu_runners.pipelines.scenes import pipeline_for
 from gpu_runners.slots import WorkerProcess, group_members
+from gpu_runners.storing import StoreError
 from gpu_runners.worker_messages import WorkerOptions
 from schema import commands as c
 from schema.objects import checkpoint_key
@@ -272,12 +270,6 @@ async def test_what_a_preemption_would_burn_is_the_work_since_the_last_place_to_
     never.stop()
     await never.done
     assert never.end.wasted_ms >= 200
-
-
-def test_which_scenes_can_be_saved() -> None:
-    limits = ProbeLimits()
-    assert isinstance(pipeline_for(Scene.REHEARSAL, limits), Resumable)
-    assert not isinstance(pipeline_for(Scene.AUTOCUT, limits), Resumable)
 
 
 # --- a scene that can't ---------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from cutlog.installation import LOCAL_POLICY
 from gpu_runners.attempts import attempt_command_id, fail, finish, free_slot
 from gpu_runners.pipelines.pipeline import PipelineError, Product
 from schema import commands as c
+from schema import events as e
 from schema import replies as r
 from schema.failures import FailureClass
 from schema.ids import (
@@ -26,9 +27,10 @@ from schema.ids import (
     material_id_of,
     task_id_of,
 )
+from schema.objects import content_key
 from schema.policy import Policy, read_policy
 from schema.topics import Topic
-from schema.words import Lane, LossCause, Scene
+from schema.words import Lane, LossCause, MediaKind, Scene
 from tests.support.flow import Flow
 
 POLICY: Policy = read_policy(LOCAL_POLICY.read_bytes())
@@ -36,6 +38,7 @@ POLICY: Policy = read_policy(LOCAL_POLICY.read_bytes())
 ANN = UserId("annannannannannannan000007")
 BEN = UserId("benbenbenbenbenbenbe000008")
 POOL = PoolId("R")
+TIER = "load"
 MessageT = TypeVar("MessageT")
 
 
@@ -140,7 +143,7 @@ class Play:
         *,
         user: UserId = ANN,
         tenant: TenantId = NO_TENANT,
-        tier: str = "load",
+        tier: str = TIER,
         materials: tuple[MaterialId, ...] = (),
     ) -> c.SubmitTask:
         task_id = task_id_of(tenant, user, key)
@@ -180,15 +183,69 @@ class Play:
         self.ask(command)
         return command
 
-    def complete(self, declared: c.RegisterMaterial, size: int = 9) -> c.CompleteMaterial:
-        """What the store says of it."""
+    def complete(self, declared: c.RegisterMaterial) -> c.CompleteMaterial:
+        """All of it is sent."""
         command = c.CompleteMaterial(
             command_id=CommandId(f"complete-{declared.material_id}"),
             material_id=declared.material_id,
             user_id=declared.user_id,
             tenant_id=declared.tenant_id,
+            reply_to=0,
+        )
+        self.ask(command)
+        return command
+
+    def touch(self, declared: c.RegisterMaterial, number: int) -> None:
+        """Some of it came in."""
+        self.ask(
+            c.TouchUpload(
+                command_id=CommandId(f"touch-{declared.material_id}-{number}"),
+                material_id=declared.material_id,
+                user_id=declared.user_id,
+                tenant_id=declared.tenant_id,
+            )
+        )
+
+    def conclude(self, declared: c.RegisterMaterial, size: int = 9, seconds: int = 5) -> None:
+        """What the prober finds, of the newest try."""
+        tries = [
+            event.number
+            for event in self.told(Topic.MATERIAL_EVENTS, e.MaterialAssembling)
+            if event.material_id == declared.material_id
+        ]
+        self.ask(
+            c.ConcludeMaterial(
+                command_id=CommandId(f"conclude-{declared.material_id}-{len(tries)}"),
+                material_id=declared.material_id,
+                user_id=declared.user_id,
+                tenant_id=declared.tenant_id,
+                number=tries[-1],
+                size=size,
+                sha256=declared.sha256,
+                content_key=content_key(declared.tenant_id, declared.user_id, declared.sha256),
+                facts=c.MediaFacts(
+                    kind=MediaKind.VIDEO, container="mp4", duration_ms=seconds * 1000
+                ),
+            )
+        )
+
+    def store(self, declared: c.RegisterMaterial, size: int = 9) -> c.CompleteMaterial:
+        """It is sent and looked at."""
+        command = self.complete(declared)
+        self.conclude(declared, size)
+        return command
+
+    def adopt(self, declared: c.RegisterMaterial, size: int = 9) -> c.AdoptMaterial:
+        """Its content is known, and Ann holds it."""
+        command = c.AdoptMaterial(
+            command_id=CommandId(f"adopt-{declared.material_id}"),
+            material_id=declared.material_id,
+            user_id=declared.user_id,
+            tenant_id=declared.tenant_id,
             size=size,
             sha256=declared.sha256,
+            content_key=content_key(declared.tenant_id, declared.user_id, declared.sha256),
+            facts=c.MediaFacts(kind=MediaKind.VIDEO, container="mp4"),
             reply_to=0,
         )
         self.ask(command)

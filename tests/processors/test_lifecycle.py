@@ -6,11 +6,12 @@ from schema import commands as c
 from schema import events as e
 from schema import replies as r
 from schema.failures import FailureClass
-from schema.ids import CommandId
+from schema.ids import NO_TENANT, CommandId
+from schema.objects import content_key
 from schema.refusals import Refusal
 from schema.topics import Topic
 from schema.words import LossCause
-from tests.processors.play import BEN, Play
+from tests.processors.play import ANN, BEN, POLICY, TIER, Play
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -65,10 +66,38 @@ def test_a_task_waits_for_its_material_and_goes_when_it_is_ready(play: Play) -> 
     material = clip.material_id
     task = play.submit("with a clip", materials=(material,))
     play.flow.tick(10)
-    assert play.story(task) == ["TaskCreated"]
     play.complete(clip)
+    assert play.story(task) == ["TaskCreated"]
+    play.conclude(clip)
     assert play.story(task) == ["TaskCreated", "TaskQueued", "TaskStarted"]
-    assert runner.inbox(r.DispatchAttempt)[0].material_ids == (material,)
+    (dispatch,) = runner.inbox(r.DispatchAttempt)
+    assert dispatch.material_ids == (material,)
+    assert dispatch.content_keys == {material: content_key(NO_TENANT, ANN, clip.sha256)}
+
+
+def test_a_task_waits_as_long_as_its_upload_goes_on(play: Play) -> None:
+    clip = play.register()
+    task = play.submit("with a clip", materials=(clip.material_id,))
+    for minute in range(1, 21):
+        play.flow.tick(60)
+        play.touch(clip, minute)
+    assert play.story(task) == ["TaskCreated", *["TaskWaitExtended"] * 20]
+    play.flow.tick(899)
+    assert play.story(task)[-1] == "TaskWaitExtended"
+    play.flow.tick(2)
+    assert play.story(task)[-1] == "TaskExpired"
+    assert play.ledger()[-1] == "QuotaReleased"
+
+
+def test_a_clip_longer_than_the_tier_takes_cancels_its_task_with_the_reason(play: Play) -> None:
+    clip = play.register()
+    task = play.submit("with a clip", materials=(clip.material_id,))
+    play.complete(clip)
+    play.conclude(clip, seconds=POLICY.tiers[TIER].input_seconds_max + 1)
+    canceled = play.told(Topic.TASK_EVENTS, e.TaskCanceled)[-1]
+    assert (canceled.task_id, canceled.charge_micros) == (task, 0)
+    assert (canceled.cause, canceled.reason) == ("material_refused", "material_too_long")
+    assert play.ledger()[-1] == "QuotaReleased"
 
 
 def test_a_task_whose_material_never_comes_expires_and_is_refunded(play: Play) -> None:
@@ -84,9 +113,10 @@ def test_a_task_whose_material_never_comes_expires_and_is_refunded(play: Play) -
 def test_a_material_that_is_not_what_was_declared_cancels_its_task(play: Play) -> None:
     clip = play.register()
     task = play.submit("with a clip", materials=(clip.material_id,))
-    play.complete(clip, size=8)
+    play.store(clip, size=8)
     canceled = play.told(Topic.TASK_EVENTS, e.TaskCanceled)[-1]
     assert (canceled.task_id, canceled.charge_micros) == (task, 0)
+    assert canceled.reason == "size_mismatch"
     assert play.ledger()[-1] == "QuotaReleased"
 
 

@@ -143,8 +143,20 @@ def material_completed(play: Play) -> c.Command:
     return play.complete(play.register())
 
 
+def material_stored(play: Play) -> c.Command:
+    return play.store(play.register())
+
+
 def material_mismatched(play: Play) -> c.Command:
-    return play.complete(play.register(), size=1)
+    return play.store(play.register(), size=1)
+
+
+def material_adopted(play: Play) -> c.Command:
+    return play.adopt(play.register())
+
+
+def material_adopted_by_mistake(play: Play) -> c.Command:
+    return play.adopt(play.register(), size=1)
 
 
 ASKED: list[Ask] = [
@@ -164,7 +176,10 @@ ASKED: list[Ask] = [
     lane_of_no_pool_paused,
     material_registered,
     material_completed,
+    material_stored,
     material_mismatched,
+    material_adopted,
+    material_adopted_by_mistake,
 ]
 
 

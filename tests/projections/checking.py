@@ -1,6 +1,7 @@
 """A projector in this process, and the proof that the tables are the fold of the log."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -66,9 +67,17 @@ async def check_fold(ground: Ground) -> RawFold:
     await _check_pools(ground, raw)
     await _check_attempts(ground, raw)
     materials = await ground.rows("SELECT * FROM materials")
-    assert {row["material_id"]: (row["status"], row["seq"]) for row in materials} == {
-        key: (row["status"], row["seq"]) for key, row in raw.materials.items()
+    names = ("status", "seq", "tries", "active_at", "used_at")
+    assert {row["material_id"]: tuple(row[name] for name in names) for row in materials} == {
+        key: tuple(row.get(name) for name in names) for key, row in raw.materials.items()
     }
+    assert {row["material_id"]: json.loads(row["facts"] or "null") for row in materials} == {
+        key: row["facts"] for key, row in raw.materials.items()
+    }
+    contents = await ground.rows("SELECT * FROM contents")
+    assert {
+        (row["owner"], row["sha256"]): (row["content_key"], row["stored_at"]) for row in contents
+    } == {key: (row["key"], row["stored_at"]) for key, row in raw.contents.items()}
     refusals = await ground.rows("SELECT * FROM refusals")
     assert {row["command_id"]: row["reason"] for row in refusals} == {
         key: row["reason"] for key, row in raw.refusals.items()

@@ -9,7 +9,7 @@ import msgspec
 
 from schema import events as e
 from schema.codec import encode
-from schema.commands import HeldAttempt, Origin, ResultFile
+from schema.commands import HeldAttempt, MediaFacts, Origin, ResultFile
 from schema.failures import FailureClass
 from schema.ids import (
     AccountId,
@@ -29,11 +29,12 @@ from schema.ids import (
     task_id_of,
     user_partition,
 )
+from schema.objects import content_key
 from schema.policy import Price
 from schema.refusals import Refusal
 from schema.replies import CommandRefused, DeadLetter
 from schema.topics import Topic, pool_partition
-from schema.words import CancelCause, Lane, LossCause, MoveReason, ScaleReason, Scene
+from schema.words import CancelCause, Lane, LossCause, MediaKind, MoveReason, ScaleReason, Scene
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
 PRICE = Price(base_micros=1_000, card_second_micros=10, card_seconds_max=60)
@@ -456,24 +457,58 @@ class History:
         )
 
     def _material(self, user: UserId, number: int) -> Iterator[Placed]:
+        """Declared, sent, looked at; known to be one of a few contents, or of no use."""
         material = MaterialId(f"m{number:025d}"[:26] + user[-6:])
-        of: dict[str, Any] = {**self._event(), "material_id": material, "user_id": user}
         partition = user_partition(material, self.partitions)
-        events = [
-            e.MaterialRegistered(
-                **of,
-                tenant_id=TenantId(""),
-                content_type="video/mp4",
-                size=5,
-                sha256="1" * 64,
-                private=b"\x01p",
-            ),
-            e.MaterialReady(**of, size=5, sha256="1" * 64)
-            if self.random.random() < 0.7
-            else e.MaterialRefused(**of, reason="size"),
-        ]
-        for event in events:
+        for event in self._upload(material, user):
             yield Topic.MATERIAL_EVENTS, partition, material, event
+
+    def _upload(self, material: MaterialId, user: UserId) -> Iterator[e.OfMaterial]:
+        dice = self.random
+        of: dict[str, Any] = {**self._event(), "material_id": material, "user_id": user}
+        tenant = TenantId(dice.choice(("", "acme")))
+        sha256 = f"{dice.randrange(4):064d}"
+        declared: dict[str, Any] = {
+            "tenant_id": tenant,
+            "content_type": "video/mp4",
+            "size": 5,
+            "sha256": sha256,
+            "part_bytes": 5,
+            "upload_id": f"upload-{dice.randrange(99)}",
+        }
+        registered = e.MaterialRegistered(**of, **declared, private=b"\x01p", seconds_max=60)
+        yield registered
+        if dice.random() < 0.5:
+            yield e.UploadTouched(**of)
+        if dice.random() < 0.2:
+            yield e.MaterialAborted(**of)
+            yield registered
+        yield e.MaterialAttached(**of, task_id=TaskId("t"))
+        yield e.MaterialAssembling(**of, **declared, number=1)
+        tries = 1
+        if dice.random() < 0.3:
+            yield e.MaterialReopened(**of, number=1, detail="part 3\0")
+            yield e.MaterialAssembling(**of, **declared, number=2)
+            yield e.MaterialAssembling(**of, **declared, number=3, again=True)
+            tries = 3
+        if dice.random() < 0.3:
+            yield e.MaterialRefused(**of, reason="truncated", detail="42 of 75")
+            if dice.random() < 0.5:
+                return
+            yield registered
+            yield e.MaterialAssembling(**of, **declared, number=tries + 1)
+        yield e.MaterialReady(
+            **of,
+            size=5,
+            sha256=sha256,
+            content_key=content_key(tenant, user, sha256),
+            facts=MediaFacts(kind=MediaKind.VIDEO, container="mp4", duration_ms=1_500),
+        )
+        yield e.MaterialAttached(**of, task_id=TaskId("t"))
+        if dice.random() < 0.5:
+            yield e.MaterialChilled(**of)
+            if dice.random() < 0.5:
+                yield e.MaterialAttached(**of, task_id=TaskId("t2"))
 
     def _refusal(self, user: UserId, task: TaskId) -> Placed:
         refused = CommandRefused(

@@ -31,6 +31,7 @@ class RawFold:
         self.ready_slots = 0
         self._pool_at: datetime | None = None
         self.materials: Table = {}
+        self.contents: dict[tuple[str, str], dict[str, Any]] = {}
         self.refusals: Table = {}
         self.letters: Table = {}
         self._day_of: dict[str, str] = {}
@@ -48,13 +49,37 @@ class RawFold:
         elif topic == "pool-events":
             self._pool(event)
         elif topic == "material-events":
-            row = self.materials.setdefault(event["material_id"], {})
-            state = event["type"].split(".")[1].upper()
-            row.update(status=state, seq=event["seq"])
+            if event["type"].startswith("material."):
+                self._material(event)
         elif topic == "refusals":
             self.refusals[event["command_id"]] = {"reason": event["reason"], "key": event["key"]}
         elif topic == "dead-letters":
             self.letters[event["letter_id"]] = {"cause": event["cause"]}
+
+    def _material(self, event: dict[str, Any]) -> None:
+        row = self.materials.setdefault(event["material_id"], {"tries": 0, "facts": None})
+        kind, at = event["type"].split(".")[1], datetime.fromisoformat(event["at"])
+        row.update(seq=event["seq"], tries=event.get("number", row["tries"]))
+        if kind in ("registered", "touched", "reopened") or (
+            kind == "assembling" and not event.get("again")
+        ):
+            row["active_at"] = at
+        if kind in ("ready", "attached"):
+            row["used_at"] = at
+        if kind == "registered":
+            row["owner"] = (
+                f"t-{event['tenant_id']}" if event["tenant_id"] else f"u-{event['user_id']}"
+            )
+        if kind == "ready":
+            row["facts"] = event["facts"]
+            content = self.contents.setdefault((row["owner"], event["sha256"]), {"stored_at": at})
+            content["stored_at"] = min(at, content["stored_at"])
+            content["key"] = event["content_key"]
+        moves = {"reopened": "registered", "chilled": "cold"}
+        if kind == "attached":
+            row["status"] = "READY" if row["status"] == "COLD" else row["status"]
+        elif kind != "touched":
+            row["status"] = moves.get(kind, kind).upper()
 
     def _task(self, event: dict[str, Any]) -> None:
         kind = event["type"].split(".")[1]

@@ -15,6 +15,8 @@ APPLIED = {
     "0001_read_models.sql": "8075c05a3cf619f2f305b2b6b75b7ef7f2d15ce341ae571d03d88b80bb3a017f",
     "0002_attempts.sql": "810bd82f4eb55edd2f45157a97c9c6aac913b7762d661dadae2425db05278057",
     "0003_letters.sql": "5a2faa3326d98f0020da70bc8a390c7e1d200554a0f66cf0ddf1f266a607b8aa",
+    "0004_materials.sql": "73a7b84977b5e2509a6e103efebb0b4e380928cf48a2afa67388eb8fa0f1ddf2",
+    "0005_results.sql": "bf75c6c00d61acbe13d5873e31aba666a5c0c41b39edc7b3092257aa7861886b",
 }
 """Digests of the files that were ever released. A line is added with a file and never changed."""
 

@@ -1,5 +1,6 @@
 """The object store's wires on a real S3."""
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,13 @@ import pytest
 
 from cutlog.stack import LocalStack
 from schema.settings import Objects, load, need
-from schema.wires.objects import ObjectMissingError, ObjectStore, ObjectStoreUnavailableError
+from schema.wires.objects import (
+    ObjectMissingError,
+    ObjectStore,
+    ObjectStoreUnavailableError,
+    PartsRefusedError,
+    StoredPart,
+)
 
 pytestmark = pytest.mark.integration
 DATA = bytes(range(256)) * 8_192
@@ -113,3 +120,72 @@ async def test_a_store_that_is_away_is_an_error_to_try_again() -> None:
             await store.head("k")
         with pytest.raises(ObjectStoreUnavailableError):
             await store.get("k")
+
+
+PART_BYTES = 5 << 20
+
+
+async def test_parts_in_any_order_become_one_object(store: ObjectStore) -> None:
+    key = f"tests/{uuid4().hex}"
+    upload_id = await store.create_upload(key, content_type="video/mp4")
+    assert await store.parts(key, upload_id) == []
+    first, last = b"a" * PART_BYTES, b"the end"
+    await store.put_part(key, upload_id, 2, last)
+    url = await store.presigned_part(key, upload_id, 1, size=PART_BYTES)
+    async with httpx.AsyncClient() as http:
+        assert (await http.put(url, content=first + b"x")).status_code == 403
+        assert (await http.put(url, content=first)).status_code == 200
+    parts = await store.parts(key, upload_id)
+    assert [(part.number, part.size) for part in parts] == [(1, PART_BYTES), (2, len(last))]
+    made = await store.complete_upload(key, upload_id, parts)
+    assert (made.size, made.content_type) == (PART_BYTES + len(last), "video/mp4")
+    assert await store.read_range(key, PART_BYTES - 1, 4) == b"athe"
+    async with httpx.AsyncClient() as http:  # its address is still good, and leads nowhere
+        assert (await http.put(url, content=first)).status_code == 404
+    await store.delete(key)
+
+
+async def test_parts_that_are_not_as_named_are_refused(store: ObjectStore) -> None:
+    key = f"tests/{uuid4().hex}"
+    upload_id = await store.create_upload(key, content_type="video/mp4")
+    for number in (1, 2):
+        await store.put_part(key, upload_id, number, b"small")
+    parts = await store.parts(key, upload_id)
+    with pytest.raises(PartsRefusedError):
+        await store.complete_upload(key, upload_id, parts)
+    with pytest.raises(PartsRefusedError):
+        await store.complete_upload(key, upload_id, [StoredPart(3, 5, parts[0].etag)])
+    await store.abort_upload(key, upload_id)
+    await store.abort_upload(key, upload_id)
+    with pytest.raises(ObjectMissingError):
+        await store.parts(key, upload_id)
+
+
+async def test_more_parts_than_one_page_are_all_listed(store: ObjectStore) -> None:
+    key = f"tests/{uuid4().hex}"
+    upload_id = await store.create_upload(key, content_type="video/mp4")
+    for first in range(1, 1_101, 100):
+        await asyncio.gather(
+            *(store.put_part(key, upload_id, number, b"x") for number in range(first, first + 100))
+        )
+    assert [part.number for part in await store.parts(key, upload_id)] == list(range(1, 1_101))
+    await store.abort_upload(key, upload_id)
+
+
+async def test_a_large_object_is_copied_in_parts(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schema.wires.objects.COPY_BYTES_MAX", PART_BYTES)
+    source, target = f"tests/{uuid4().hex}", f"tests/{uuid4().hex}"
+    content = bytes(range(256)) * (2 * PART_BYTES // 256) + b"the end"
+    put = await store.put(source, content, content_type="video/mp4")
+    copied = await store.copy(source, target, content_type="image/png", sha256=put.sha256)
+    assert (copied.size, copied.content_type, copied.sha256) == (
+        len(content),
+        "image/png",
+        put.sha256,
+    )
+    assert await store.digest(target) == (len(content), put.sha256)
+    assert await store.sizes(source) == {source: len(content)}
+    for key in (source, target):
+        await store.delete(key)

@@ -23,7 +23,13 @@ from tests.schema.samples import sample
 
 ALL: set[type] = {
     kind
-    for union in (c.QuotaCommand, c.TaskCommand, c.PoolCommand, c.MaterialCommand)
+    for union in (
+        c.QuotaCommand,
+        c.TaskCommand,
+        c.PoolCommand,
+        c.MaterialCommand,
+        c.ResultCommand,
+    )
     for kind in get_args(union)
 }
 ANYWHERE = {c.PublishPolicy, c.ReleaseKey}
@@ -34,6 +40,7 @@ TOPIC_OF = {
     **dict.fromkeys(get_args(c.PoolCommand), Topic.POOL_COMMANDS),
     **dict.fromkeys(get_args(c.QuotaCommand), Topic.QUOTA_COMMANDS),
     **dict.fromkeys(get_args(c.MaterialCommand), Topic.MATERIAL_COMMANDS),
+    **dict.fromkeys(get_args(c.ResultCommand), Topic.MATERIAL_COMMANDS),
 }
 
 
@@ -45,7 +52,8 @@ def test_every_command_goes_to_the_topic_that_reads_it(kind: type, partitions: i
     assert found.topic is TOPIC_OF[kind]
     assert 0 <= found.partition < partitions
     assert found.key in {
-        getattr(command, name, None) for name in ("task_id", "pool_id", "account_id", "material_id")
+        getattr(command, name, None)
+        for name in ("task_id", "pool_id", "account_id", "material_id", "source")
     }
 
 

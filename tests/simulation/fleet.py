@@ -50,6 +50,10 @@ class Attempt:
     begun: int
     live: bool = True
     """False: its process group is gone, or its end is on its way."""
+    aside: bool = False
+    """Its work is done: it stores its result, and its slot has other work."""
+    freed: bool = False
+    """Its slot was told free while it stores."""
     outbox: deque[tuple[c.Command, Do | None]] = field(
         default_factory=deque[tuple[c.Command, Do | None]]
     )
@@ -302,7 +306,7 @@ class SimRunner:
             self._tell(attempt, finish(dispatch, Product(files=(), facts={}, card_seconds=0), ()))
             self._tell(attempt, free_slot(dispatch, self.place))
             return
-        if self.draining or len(self.attempts) >= self.slots:
+        if self.draining or sum(not one.aside for one in self.attempts.values()) >= self.slots:
             cause = LossCause.DRAINED if self.draining else LossCause.NOT_ACCEPTED
             self._give_back(attempt, cause)
             return
@@ -382,7 +386,24 @@ class SimRunner:
             token=dispatch.token,
             card_ms=work_ms,
         )
-        self._tell(attempt, store, then)
+
+        def stored() -> None:
+            if self._world.chance(0.8):  # there is room beside the slots
+                self._go_aside(attempt)
+            if then is not None:
+                then()
+
+        self._tell(attempt, store, stored)
+
+    def _go_aside(self, attempt: Attempt) -> None:
+        """The slot is free while the result is stored; the lease goes on."""
+
+        def freed() -> None:
+            attempt.freed = True
+
+        if attempt.live:
+            attempt.aside = True
+            self._tell(attempt, free_slot(attempt.dispatch, self.place), freed)
 
     def _made(self, attempt: Attempt, work_ms: int) -> None:
         dispatch = attempt.dispatch
@@ -413,11 +434,11 @@ class SimRunner:
 
     def _leave(self, attempt: Attempt) -> None:
         dispatch = attempt.dispatch
-        self._tell(
-            attempt,
-            free_slot(dispatch, self.place),
-            lambda: self._gone((dispatch.task_id, dispatch.token)),
-        )
+        place = (dispatch.task_id, dispatch.token)
+        if attempt.freed:
+            self._gone(place)
+        else:
+            self._tell(attempt, free_slot(dispatch, self.place), lambda: self._gone(place))
 
     def _gone(self, place: tuple[Any, int]) -> None:
         self.attempts.pop(place, None)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
+import msgspec
+
 from schema import commands as c
 from schema.codec import CODECS, encode
 from schema.ids import (
@@ -19,11 +21,12 @@ from schema.ids import (
     material_id_of,
     task_id_of,
 )
+from schema.objects import content_key
 from schema.policy import Policy
 from schema.replies import DeadLetter
 from schema.routes import Route
 from schema.topics import SUBMISSIONS, Topic
-from schema.words import CancelCause, Lane, Scene
+from schema.words import CancelCause, Lane, MediaKind, Scene
 from tests.simulation import policy as policies
 from tests.simulation.cluster import Chaos
 from tests.simulation.watch import Watch
@@ -203,7 +206,7 @@ class People:
         return {"kills": True} if dice < 0.22 else {}
 
     def _materials(self, person: Person) -> list[MaterialId]:
-        """Declared, or not; stored as declared, or not, or never."""
+        """Declared, or not; all of it sent, or never; found to be as declared, or not."""
         found: list[MaterialId] = []
         for _ in range(self._world.between(1, 2)):
             number = self._number()
@@ -224,19 +227,52 @@ class People:
             )
             self._ask(register)
             if self._world.chance(0.85):
-                size = 1_000 if self._world.chance(0.85) else 999
-                complete = c.CompleteMaterial(
-                    command_id=CommandId(f"complete-{material_id}"),
-                    material_id=material_id,
-                    user_id=person.user_id,
-                    tenant_id=person.tenant_id,
-                    size=size,
-                    sha256=sha256,
-                    reply_to=2,
-                )
-                at = self._world.between(100, 30_000)
-                self._world.after(at, partial(self._ask, complete))
+                self._send(person, material_id, sha256)
         return found
+
+    def _send(self, person: Person, material_id: MaterialId, sha256: str) -> None:
+        """Its parts, for longer than its task would wait without a word; then the prober's turn."""
+        world, words = self._world, (material_id, person)
+        at = world.between(100, 30_000)
+        if world.chance(0.2):
+            for number in range(1, world.between(2, 5)):
+                at = number * 55_000
+                world.after(at, partial(self._touch, *words, number))
+        size = 1_000 if world.chance(0.85) else 999
+        complete = c.CompleteMaterial(
+            command_id=CommandId(f"complete-{material_id}"),
+            material_id=material_id,
+            user_id=person.user_id,
+            tenant_id=person.tenant_id,
+            reply_to=2,
+        )
+        world.after(at, partial(self._ask, complete))
+        if world.chance(0.1):
+            again = msgspec.structs.replace(
+                complete, command_id=CommandId(f"again-{material_id}"), again_after=1, reply_to=None
+            )
+            world.after(at + world.between(100, 5_000), partial(self._tell, again))
+        found = c.ConcludeMaterial(
+            command_id=CommandId(f"conclude-{material_id}"),
+            material_id=material_id,
+            user_id=person.user_id,
+            tenant_id=person.tenant_id,
+            number=1,
+            size=size,
+            sha256=sha256,
+            content_key=content_key(person.tenant_id, person.user_id, sha256),
+            facts=c.MediaFacts(kind=MediaKind.VIDEO, container="mp4", duration_ms=9_000),
+        )
+        world.after(at + world.between(100, 5_000), partial(self._tell, found))
+
+    def _touch(self, material_id: MaterialId, person: Person, number: int) -> None:
+        touch = c.TouchUpload(
+            command_id=CommandId(f"touch-{number}-{material_id}"),
+            material_id=material_id,
+            user_id=person.user_id,
+            tenant_id=person.tenant_id,
+        )
+        self._tell(touch)
 
     def _cancel(self, person: Person, task_id: TaskId) -> None:
         if self._world.chance(0.1):
@@ -308,6 +344,13 @@ class People:
         while self._world.chance(self._chaos.doubled):
             delay = self._world.between(0, _LATE_MS)
             self._world.after(delay, lambda: self._put(command, place, lane))
+
+    def _tell(self, command: c.Command) -> None:
+        """Nobody waits for an answer; it may come twice."""
+        self._log.put(command, Lane.P1)
+        while self._world.chance(self._chaos.doubled):
+            late = self._world.between(0, _LATE_MS)
+            self._world.after(late, partial(self._log.put, command, Lane.P1))
 
     def _put(self, command: c.Command, place: Route | None, lane: Lane) -> None:
         self._watch.asked[command.command_id] += 1

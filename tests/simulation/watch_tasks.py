@@ -15,6 +15,7 @@ Json = dict[str, Any]
 _FROM: dict[str, set[str | None]] = {
     "task.created.v1": {None},
     "task.material_confirmed.v1": {"CREATED"},
+    "task.wait_extended.v1": {"CREATED"},
     "task.queued.v1": {"CREATED", "QUEUED"},
     "task.moved.v1": {"QUEUED"},
     "task.started.v1": {"QUEUED"},
@@ -27,6 +28,8 @@ _FROM: dict[str, set[str | None]] = {
     "task.expired.v1": {"CREATED", "QUEUED"},
     "task.retried.v1": {"FAILED"},
 }
+_HEARD = ("task.created.v1", "task.material_confirmed.v1", "task.wait_extended.v1")
+"""Each gives a task that waits for its material its time again."""
 _OF_TOKEN = {
     "task.progressed.v1",
     "task.storing.v1",
@@ -129,7 +132,8 @@ class TaskBook:
                 self._backstop(name, task, at)
             case "task.expired.v1" if task.status == "CREATED":
                 wait_ms = policy.CREATED_WAIT_SECONDS * 1000
-                self._not_before(name, task, "task.created.v1", at, wait_ms)
+                last = max((kind for kind in _HEARD if kind in task.at), key=task.at.__getitem__)
+                self._not_before(name, task, last, at, wait_ms)
             case _:
                 pass
 
