@@ -9,7 +9,17 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 
-from api import contracts, health, letters, materials, operators, progress, quotas, tasks
+from api import (
+    contracts,
+    health,
+    letters,
+    materials,
+    operators,
+    progress,
+    quotas,
+    results,
+    tasks,
+)
 from api.edge import Edge
 from api.parts import Parts, build_parts
 from api.problems import Door, Problem, at_the_door
@@ -58,7 +68,7 @@ def build_rest(parts: Parts) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.parts = parts
-    for module in (tasks, progress, materials, quotas, operators, letters, health):
+    for module in (tasks, results, progress, materials, quotas, operators, letters, health):
         app.include_router(module.router)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)

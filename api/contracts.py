@@ -25,13 +25,15 @@ from pydantic import (
 
 from schema.failures import FailureClass
 from schema.ids import DIGEST_CHARACTERS, SHARD_DIGITS
-from schema.words import Lane, Scene, Status
+from schema.words import Lane, MediaKind, Scene, Status
 
 PARAMETER_BYTES_MAX = 16_384
 MATERIALS_MAX = 16
+MATERIALS_MAX_OF = {"smart": 40, "genai": 1, "matting": 500}
 DEADLINE_SECONDS_MAX = 30 * 86_400
-UPLOAD_BYTES_MAX = 5_000_000_000
-"""One presigned PUT carries at most this much."""
+UPLOAD_BYTES_MAX = 500_000_000_000
+"""Of one file, whatever the tier: 10,000 parts of 50 MB."""
+INPUT_SECONDS_MAX = 7 * 86_400
 FINGERPRINT_BYTES = 16
 
 Id = Annotated[
@@ -41,6 +43,12 @@ Id = Annotated[
     ),
 ]
 """A task or material id: 26 characters and the 6 digits of its user's shard."""
+MaterialStatus = Literal[
+    "REGISTERED", "ASSEMBLING", "READY", "COLD", "REFUSED", "ABORTED", "pending"
+]
+"""`pending`: asked for, its answer is on the way."""
+_FILE_NAME = r"^[^\x00-\x1f\x7f-\x9f/\\\u200e\u200f\u2028-\u202e\u2066-\u2069]+$"
+"""No path, no control characters, none that turn the direction of writing."""
 Title = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Prompt = Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
 Why = Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=r"\S")]
@@ -76,6 +84,19 @@ class AutocutParameters(Strict):
         default=-40.0, ge=-90, le=-10, description="Silent under this peak, in dBFS."
     )
     silence_seconds: float = Field(default=0.5, ge=0.1, le=30, description="Shorter pauses stay.")
+    margin_seconds: float = Field(
+        default=0.1, ge=0, le=2, description="Room that is left before and after speech."
+    )
+    aspect: Literal["source", "16:9", "1:1", "9:16"] = Field(
+        default="source", description="Shape of the film; the window follows the subject."
+    )
+    size: Literal["720p", "1080p"] = Field(
+        default="720p", description="Lines of the shorter side: to look at, to publish."
+    )
+    title: str = Field(
+        default="", max_length=120, description="Stands on the film's first seconds: all see it."
+    )
+    beats: bool = Field(default=True, description="Cut to the beats of the music.")
 
 
 class RehearsalParameters(Strict):
@@ -125,7 +146,9 @@ class AutocutSubmission(SubmissionFields):
     """One clip becomes a short film with a poster."""
 
     scene: Literal["autocut"]
-    materials: list[Id] = Field(min_length=1, max_length=1, description="The clip.")
+    materials: list[Id] = Field(
+        min_length=1, max_length=2, description="The clip and, if wanted, a piece of music."
+    )
     parameters: AutocutParameters = AutocutParameters()
 
 
@@ -140,6 +163,11 @@ class OtherSubmission(SubmissionFields):
     """Scenes whose parameters their pipeline alone checks."""
 
     scene: Literal["smart", "genai", "matting"]
+    materials: list[Id] = Field(
+        [],
+        max_length=max(MATERIALS_MAX_OF.values()),
+        description="smart takes 40 at most, genai one, matting 500.",
+    )
     prompt: Prompt | None = Field(
         default=None, description="Yours only: sealed before it is written."
     )
@@ -147,6 +175,9 @@ class OtherSubmission(SubmissionFields):
 
     @model_validator(mode="after")
     def _bounded(self) -> Self:
+        most = MATERIALS_MAX_OF[self.scene]
+        if len(self.materials) > most:
+            raise ValueError(f"{self.scene} takes {most} materials at most")
         if len(orjson.dumps(self.parameters)) > PARAMETER_BYTES_MAX:
             raise ValueError(f"parameters are longer than {PARAMETER_BYTES_MAX} bytes")
         return self
@@ -175,6 +206,13 @@ class Request:
         self.parameters: dict[str, Any] = document.get("parameters") or {}
         """As they were sent: defaults belong to the pipeline, and may change there."""
         private: dict[str, str] = {}
+        if self.scene is Scene.GENAI:  # words of people travel sealed, wherever they were said
+            private = {
+                name: words
+                for name in ("prompt", "negative_prompt")
+                if isinstance(words := self.parameters.get(name), str)
+            }
+            self.parameters = {k: v for k, v in self.parameters.items() if k not in private}
         if submission.title is not None:
             private["title"] = submission.title
         if isinstance(submission, OtherSubmission) and submission.prompt is not None:
@@ -283,6 +321,15 @@ class TaskView(View):
     cause: str | None = Field(description="Who canceled it.")
     reason: str | None
     facts: dict[str, Any] | None = Field(description="What its pipeline tells of the result.")
+    publishes: Id | None = Field(
+        description="The task whose result this one makes again in full size."
+    )
+    published_by: Id | None = Field(
+        description="The task that makes its result in full size; itself: it is that already."
+    )
+    result: Literal["hot", "cold", "withheld", "deleted"] | None = Field(
+        description="What became of its result since; null: it has none."
+    )
     files: list[FileView]
     created_at: datetime
     queued_at: datetime | None
@@ -307,7 +354,8 @@ class TaskList(View):
 
 
 class ResultFileView(FileView):
-    url: str
+    filename: str = Field(description="What it is called when it is downloaded.")
+    url: str = Field(description="Good for an hour; takes Range.")
     url_until: datetime
 
 
@@ -315,6 +363,16 @@ class ResultView(View):
     task_id: Id
     files: list[ResultFileView]
     facts: dict[str, Any] | None
+
+
+class PublishView(View):
+    """What publishes a result."""
+
+    task_id: Id
+    published_by: Id = Field(description="The same task: it is full size already.")
+    submission: SubmissionView | None = Field(
+        description="The answer to the submission of that task; null: none was needed."
+    )
 
 
 class EventView(View):
@@ -342,34 +400,132 @@ class WaitView(View):
 # --- materials ----------------------------------------------------------------------------------
 
 
-class UploadView(View):
-    """How to store the file: one request, exactly with these headers."""
+class PartView(View):
+    """A part to send: PUT exactly `size` bytes, from `(number - 1) x part_bytes` of the file on."""
 
-    method: Literal["PUT"]
+    number: int
     url: str
-    headers: dict[str, str]
+    size: int
+
+
+class StoredPartView(View):
+    number: int
+    size: int
+    etag: str
+
+
+class UploadView(View):
+    """How to store the file: parts, in any order, several at once; each may be sent again."""
+
+    part_bytes: int = Field(description="Of each part but the last.")
+    parts_count: int
+    stored_bytes: int = Field(description="Of parts that are there from an earlier beginning.")
+    parts: list[PartView] = Field(
+        description="The first ones that are missing; GET .../parts tells the next ones."
+    )
+    until: datetime = Field(description="When the addresses end; GET .../parts makes new ones.")
+
+
+class ChallengeView(View):
+    """The content is known here: who proves that he holds the file need not send it.
+
+    Answer with `POST .../proof` within a minute: hex of sha256 of `nonce` (its characters) followed
+    by the `length` bytes of the file from `offset` on.
+    """
+
+    nonce: str
+    offset: int
+    length: int
+
+
+class PartsView(View):
+    """How far an upload is."""
+
+    material_id: Id
+    status: MaterialStatus
+    upload_id: str | None
+    part_bytes: int
+    parts_count: int
+    stored: list[StoredPartView]
+    missing: list[PartView] = Field(description="The first ones; empty: complete it.")
+    missing_count: int
+    until: datetime | None
+
+
+class PieceView(View):
+    """A piece of a part to send: PUT exactly `size` bytes, from `offset` of the part on."""
+
+    offset: int
+    size: int
+    url: str
+
+
+class PiecesView(View):
+    """A part in pieces, for lines that break: less is sent again. Then `POST .../join`."""
+
+    number: int
+    size: int
+    piece_bytes: int
+    stored_bytes: int
+    missing: list[PieceView]
     until: datetime
+
+
+class MaterialFactsView(View):
+    """What the file is, as it was measured."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: MediaKind
+    container: str
+    video_codec: str
+    audio_codec: str
+    width: int
+    height: int
+    rotation: int
+    frames: int
+    duration_ms: int
+    frame_rate: str
+    pixels: int
+    bit_rate: int
+    has_audio: bool
+    has_alpha: bool
+    hdr: bool
+    animated: bool
 
 
 class MaterialView(View):
     material_id: Id
-    status: Literal["REGISTERED", "READY", "REFUSED", "pending"]
+    status: MaterialStatus
     seq: int
     name: str | None = None
     content_type: str | None = None
     size: int | None = None
     sha256: str | None = None
-    reason: str | None = None
+    reason: str | None = Field(default=None, description="Why it was refused or aborted.")
+    detail: str | None = None
+    advice: str | None = Field(default=None, description="What to do about it.")
+    facts: MaterialFactsView | None = None
     created_at: datetime | None = None
     updated_at: datetime | None = None
 
 
+class MaterialList(View):
+    materials: list[MaterialView]
+    next_cursor: str | None = Field(description="For the next page; null: this was the last one.")
+
+
 class RegisteredView(View):
-    """The answer to a registration. `upload` null: it is stored already, nothing is to be sent."""
+    """The answer to a registration or a proof.
+
+    With `upload`: send its parts, then complete it. With `challenge`: answer that first. With
+    neither nothing is to be sent.
+    """
 
     material_id: Id
-    status: Literal["REGISTERED", "READY", "pending"]
+    status: MaterialStatus
     upload: UploadView | None
+    challenge: ChallengeView | None
 
 
 class MaterialRequest(Strict):
@@ -380,9 +536,27 @@ class MaterialRequest(Strict):
     content_type: Annotated[
         str, StringConstraints(pattern=r"^[a-z]+/[a-zA-Z0-9.+-]{1,100}$", max_length=120)
     ]
-    name: Annotated[str, StringConstraints(min_length=1, max_length=255)] = Field(
-        description="The file's name. Yours only: sealed before it is written."
+    name: Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=_FILE_NAME)] = (
+        Field(description="The file's name, no path. Yours only: sealed before it is written.")
     )
+    seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=INPUT_SECONDS_MAX,
+        description="The longest that it is; refused if it turns out to be longer.",
+    )
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.name.strip(" ."):
+            raise ValueError("the name is none")
+        return self
+
+
+class ProofRequest(Strict):
+    """The answer to a challenge."""
+
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 # --- operators ----------------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class Measures:
         self.stream_events = Counter(
             "cutlog_api_stream_events_total", "Events sent on streams.", ["kind"], registry=registry
         )
+        self._add_results(registry)
         self.read_model_behind_seconds = Gauge(
             "cutlog_api_read_model_behind_seconds",
             "How far the read model is behind the log, as it says itself.",
@@ -73,5 +74,19 @@ class Measures:
             "How far off the wait told at the door was, as a share of the wait (5 s at least).",
             ["pool", "lane"],
             buckets=_RATIOS,
+            registry=registry,
+        )
+
+    def _add_results(self, registry: CollectorRegistry) -> None:
+        self.results = Counter(
+            "cutlog_api_results_delivered_total",
+            "Results whose addresses were handed out.",
+            ["temperature"],
+            registry=registry,
+        )
+        self.result_bytes = Counter(
+            "cutlog_api_result_bytes_delivered_total",
+            "What they hold, all their files.",
+            ["temperature"],
             registry=registry,
         )

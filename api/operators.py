@@ -1,4 +1,4 @@
-"""What operators ask for (scope `operate`): policy, top-ups, lanes, breakers, parked keys."""
+"""What operators ask for (scope `operate`): policy, top-ups, lanes, breakers, results, keys."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,16 +12,19 @@ from fastapi import APIRouter, Header, Response
 from api import contracts
 from api.auth import Claims
 from api.parts import Parts
-from api.problems import refusal, refused
+from api.problems import Door, at_the_door, refusal, refused
 from api.submissions import idempotency_key
+from api.tasks import TaskPath, known_id
 from api.wiring import Operator, PartsHere, answer, problems
 from schema.commands import (
     PauseLane,
     PublishPolicy,
     ReleaseKey,
     ResetBreaker,
+    RestoreResult,
     ResumeLane,
     TopUpQuota,
+    WithholdResult,
 )
 from schema.ids import AccountId, CommandId, PoolId, UserId, command_id_of
 from schema.policy import Policy, PolicyError, read_policy
@@ -29,7 +32,7 @@ from schema.refusals import Refusal
 from schema.replies import Refused
 from schema.routes import Route, route
 from schema.topics import POOL_PARTITIONS, Topic
-from schema.words import Lane, Scene
+from schema.words import Lane, Scene, Status
 
 OptionalKey = Annotated[
     str | None,
@@ -125,6 +128,56 @@ async def reset_breaker(
         reply_to=parts.asker.reply_partition,
     )
     return await _done(parts, [(command, route(command, parts.asker.partitions))])
+
+
+@router.post("/results/{task_id}/withhold", response_model=contracts.DoneView)
+async def withhold_result(
+    parts: PartsHere,
+    claims: Operator,
+    task_id: TaskPath,
+    body: contracts.WhyRequest,
+    key: OptionalKey = None,
+) -> Response:
+    """Hand a result out no more; its owner is told why. Addresses that he has end in an hour."""
+    command = WithholdResult(
+        command_id=_command_id(claims, "withhold", key),
+        **await _result_of(parts, task_id),
+        reason=body.why,
+        who=claims.user_id,
+        reply_to=parts.asker.reply_partition,
+    )
+    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+
+
+@router.post("/results/{task_id}/restore", response_model=contracts.DoneView)
+async def restore_result(
+    parts: PartsHere,
+    claims: Operator,
+    task_id: TaskPath,
+    body: contracts.WhyRequest,
+    key: OptionalKey = None,
+) -> Response:
+    """Hand a withheld result out again, or make a cold one hot."""
+    command = RestoreResult(
+        command_id=_command_id(claims, "restore", key),
+        **await _result_of(parts, task_id),
+        who=claims.user_id,
+        why=body.why,
+        reply_to=parts.asker.reply_partition,
+    )
+    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+
+
+async def _result_of(parts: Parts, task_id: str) -> dict[str, Any]:
+    """Whose result it is; raises Problem (404, 409) where there is none."""
+    row = await parts.tasks.get(known_id(task_id))
+    if row is None:
+        raise refusal(Refusal.TASK_UNKNOWN)
+    if row["status"] != Status.SUCCEEDED:
+        raise at_the_door(Door.RESULT_NOT_READY, f"The task is {row['status']}.")
+    if row["result_state"] == "deleted":
+        raise refusal(Refusal.RESULT_DELETED)
+    return {name: row[name] for name in ("task_id", "user_id", "tenant_id")}
 
 
 @router.post("/keys/release", response_model=contracts.DoneView, status_code=202)

@@ -11,17 +11,20 @@ from api.asking import Asker
 from api.auth import Gatekeeper, key_source
 from api.consistency import ConsistencyTokens
 from api.contracts import fingerprint_key
+from api.deliveries import Deliveries
 from api.live import Live
 from api.lookups import Lookups
 from api.measures import Measures
 from api.objectives import Objectives
 from api.pools import Pools
 from api.promises import Promises
+from api.proofs import Proofs
 from api.rates import RateHint
 from api.reads import ReadModel, Row
 from api.replies import AnswerReader, Answers
 from api.standing import Standing
 from api.submissions import Submissions
+from api.uploads import Uploads
 from schema.ids import TaskId
 from schema.settings import Settings, need
 from schema.wires.keys import FileKeyStore, KeyStore
@@ -50,8 +53,11 @@ class Parts:
     rates: RateHint
     keys: KeyStore
     objects: ObjectStore
+    proofs: Proofs
+    uploads: Uploads
     tokens: ConsistencyTokens
     measures: Measures
+    deliveries: Deliveries
     submissions: Submissions
     streams: int = 0
     """Open streams and long polls."""
@@ -67,6 +73,7 @@ class Parts:
         self._begin(self.standing.run(), "standing")
         self._begin(self.rates.run(), "rates")
         self._begin(self.promises.run(), "promises")
+        self._begin(self.deliveries.run(), "deliveries")
         self._begin(self.objectives.run(), "objectives")
 
     def begin_stop(self) -> None:
@@ -140,6 +147,7 @@ def build_parts(settings: Settings) -> Parts:
     rates = RateHint(live)
     key_store = FileKeyStore(keys.directory)
     tokens = ConsistencyTokens(keys.consistency_secret)
+    objects = ObjectStore(need(settings, "objects"))
     return Parts(
         settings=settings,
         gatekeeper=gatekeeper,
@@ -155,9 +163,12 @@ def build_parts(settings: Settings) -> Parts:
         objectives=Objectives(reads, standing, pools, promises, measures.registry),
         rates=rates,
         keys=key_store,
-        objects=ObjectStore(need(settings, "objects")),
+        objects=objects,
+        proofs=Proofs(keys.consistency_secret),
+        uploads=Uploads(objects, asker, address_seconds=api.material_put_seconds),
         tokens=tokens,
         measures=measures,
+        deliveries=Deliveries(asker, measures, api.instance),
         submissions=Submissions(
             gatekeeper=gatekeeper,
             standing=standing,

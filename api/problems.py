@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 import orjson
 
@@ -42,8 +42,13 @@ class Door(StrEnum):
     CONSISTENCY_INVALID = "consistency_token_invalid"
     CURSOR_INVALID = "cursor_invalid"
     RESULT_NOT_READY = "result_not_ready"
-    OBJECT_MISSING = "object_missing"
+    PARTS_MISSING = "parts_missing"
+    PIECES_MISSING = "pieces_missing"
+    PART_UNKNOWN = "part_unknown"
+    UPLOAD_LOST = "upload_lost"
+    UPLOAD_OVER = "upload_over"
     MATERIAL_TOO_LARGE = "material_too_large"
+    MATERIAL_TOO_LONG = "material_too_long"
     LETTER_UNKNOWN = "letter_unknown"
     LANE_PAUSED = "lane_paused"
     LANE_FULL = "lane_full"
@@ -113,12 +118,29 @@ _DOOR: dict[Door, tuple[int, str, str]] = {
         "There is no result",
         "Wait until the task is SUCCEEDED; one that ended otherwise has none.",
     ),
-    Door.OBJECT_MISSING: (
+    Door.PARTS_MISSING: (
         409,
-        "Nothing is stored under this material",
-        "PUT the file to the address that POST /v1/materials gave, then complete it again.",
+        "Not all parts are stored",
+        "Send the parts in `missing` (GET .../parts has their addresses), then complete it again.",
+    ),
+    Door.PIECES_MISSING: (
+        409,
+        "Not all pieces of this part are stored",
+        "Send those that GET .../pieces tells, then join it again.",
+    ),
+    Door.PART_UNKNOWN: (404, "The upload has no such part", "GET .../parts tells its parts."),
+    Door.UPLOAD_LOST: (
+        409,
+        "The store knows this upload no more",
+        "Announce the file again with POST /v1/materials, and send what that tells.",
+    ),
+    Door.UPLOAD_OVER: (
+        409,
+        "No part is taken any more",
+        "GET the material: it tells what it waits for, or why it was refused.",
     ),
     Door.MATERIAL_TOO_LARGE: (413, "The file is too large", "Send a smaller one."),
+    Door.MATERIAL_TOO_LONG: (413, "The film is too long", "Send a shorter one."),
     Door.LETTER_UNKNOWN: (
         404,
         "There is no such open letter",
@@ -262,15 +284,18 @@ def status_of(refusal: Refusal) -> int:
             | Refusal.TOKEN_STALE
             | Refusal.TOKEN_NOT_NEXT
             | Refusal.TASK_NOT_MOVABLE
-            | Refusal.MATERIAL_REFUSED
+            | Refusal.MATERIAL_ABORTED
+            | Refusal.MATERIAL_NOT_ASSEMBLING
             | Refusal.RESERVATION_RESOLVED
             | Refusal.CHARGE_REFUNDED
             | Refusal.INCARNATION_STALE
         ):
             return 409
+        case Refusal.RESULT_DELETED | Refusal.RESULT_WITHHELD:
+            return 410
         case Refusal.SCENE_NOT_OFFERED | Refusal.TIER_UNKNOWN:
             return 403
-        case Refusal.MATERIAL_MISMATCH | Refusal.POLICY_INVALID:
+        case Refusal.MATERIAL_REFUSED | Refusal.MATERIAL_MISMATCH | Refusal.POLICY_INVALID:
             return 422
         case (
             Refusal.RATE_EXCEEDED
@@ -283,72 +308,101 @@ def status_of(refusal: Refusal) -> int:
             assert_never(refusal)
 
 
-def words_of(refusal: Refusal) -> tuple[str, str]:  # noqa: C901, PLR0912 - one case a refusal
+_AGAIN: Final = "Send it again after Retry-After, with the same Idempotency-Key."
+_STATE: Final = "Read the task: it does not stand where this request needs it."
+_WORDS: Final[dict[Refusal, tuple[str, str]]] = {
+    Refusal.INTERNAL: ("The request could not be worked on and was set aside", _AGAIN),
+    Refusal.POLICY_MISSING: (
+        "No policy is published yet",
+        "An operator publishes one; then send it again.",
+    ),
+    Refusal.POLICY_INVALID: ("The document is not a policy", "Correct what `detail` names."),
+    Refusal.POLICY_OUTDATED: ("A newer policy stands", "Publish with a higher version."),
+    Refusal.IDEMPOTENCY_CONFLICT: (
+        "This was asked for before, with another content",
+        "Send the first content again, or a new Idempotency-Key (a policy: a new version).",
+    ),
+    Refusal.NOT_YOURS: ("There is no such task", "Check the id, and whose token is sent."),
+    Refusal.TASK_UNKNOWN: ("There is no such task", "Check the id, and whose token is sent."),
+    Refusal.TASK_ENDED: (
+        "The task has ended",
+        "Nothing is left to do; submit a new one if needed.",
+    ),
+    Refusal.TASK_NOT_FAILED: ("Only a FAILED task can be retried", _STATE),
+    Refusal.TASK_NOT_CREATED: ("The task stands elsewhere", _STATE),
+    Refusal.TASK_NOT_QUEUED: ("The task stands elsewhere", _STATE),
+    Refusal.TASK_NOT_RUNNING: ("The task stands elsewhere", _STATE),
+    Refusal.TASK_NOT_MOVABLE: ("The task has been moved before", "It waits where it is."),
+    Refusal.TOKEN_STALE: ("Another attempt is current", "An older attempt has no say any more."),
+    Refusal.TOKEN_NOT_NEXT: ("Another attempt is current", "An older attempt has no say any more."),
+    Refusal.MATERIAL_NOT_ASSEMBLING: (
+        "Another attempt is current",
+        "An older attempt has no say any more.",
+    ),
+    Refusal.SCENE_NOT_OFFERED: (
+        "This scene is not offered to your tier",
+        "GET /v1/quotas lists what is.",
+    ),
+    Refusal.TIER_UNKNOWN: (
+        "The tier of your token is not known",
+        "Get a token with a tier of the policy.",
+    ),
+    Refusal.MATERIAL_UNKNOWN: ("There is no such material", "Register it with POST /v1/materials."),
+    Refusal.MATERIAL_REFUSED: (
+        "The material was refused",
+        "Do what `advice` says, then announce it again.",
+    ),
+    Refusal.MATERIAL_ABORTED: (
+        "The upload was left lying and is over",
+        "Announce it with POST /v1/materials.",
+    ),
+    Refusal.MATERIAL_MISMATCH: (
+        "What is stored is not what was declared",
+        "Announce the file as it is now.",
+    ),
+    Refusal.RATE_EXCEEDED: ("Too many submissions in this minute", "Wait until `resets_at`."),
+    Refusal.DAY_EXHAUSTED: ("The submissions of this day are used up", "Wait until `resets_at`."),
+    Refusal.QUOTA_EXHAUSTED: (
+        "Your credits of this month do not suffice",
+        "Top up, or wait until `resets_at`.",
+    ),
+    Refusal.CONTRACT_UNKNOWN: (
+        "The account has no contract",
+        "Name a `user_id`, or the account of a tenant.",
+    ),
+    Refusal.CONTRACT_EXHAUSTED: (
+        "The contract's credits of this month do not suffice",
+        "Ask the admin of your tenant, or wait until `resets_at`.",
+    ),
+    Refusal.RESULT_DELETED: (
+        "The result was deleted",
+        "Results are kept for a while; make it anew.",
+    ),
+    Refusal.RESULT_WITHHELD: ("The result is withheld", "`detail` says why; ask support."),
+    Refusal.RESERVATION_UNKNOWN: ("The reservation is not open", "Nothing is left to do."),
+    Refusal.RESERVATION_RESOLVED: ("The reservation is not open", "Nothing is left to do."),
+    Refusal.CHARGE_UNKNOWN: ("The charge cannot be refunded (again)", "Nothing is left to do."),
+    Refusal.CHARGE_REFUNDED: ("The charge cannot be refunded (again)", "Nothing is left to do."),
+    Refusal.POOL_UNKNOWN: ("There is no such pool or lane", "GET /v1/pools lists them."),
+    Refusal.RUNNER_UNKNOWN: (
+        "There is no such runner or attempt",
+        "It has gone; nothing is left to do.",
+    ),
+    Refusal.INCARNATION_STALE: (
+        "There is no such runner or attempt",
+        "It has gone; nothing is left to do.",
+    ),
+    Refusal.ATTEMPT_UNKNOWN: (
+        "There is no such runner or attempt",
+        "It has gone; nothing is left to do.",
+    ),
+}
+"""Every refusal has its words: a test counts them."""
+
+
+def words_of(refusal: Refusal) -> tuple[str, str]:
     """Title and help of a refusal, for people."""
-    again = "Send it again after Retry-After, with the same Idempotency-Key."
-    state = "Read the task: it does not stand where this request needs it."
-    match refusal:
-        case Refusal.INTERNAL:
-            return "The request could not be worked on and was set aside", again
-        case Refusal.POLICY_MISSING:
-            return "No policy is published yet", "An operator publishes one; then send it again."
-        case Refusal.POLICY_INVALID:
-            return "The document is not a policy", "Correct what `detail` names."
-        case Refusal.POLICY_OUTDATED:
-            return "A newer policy stands", "Publish with a higher version."
-        case Refusal.IDEMPOTENCY_CONFLICT:
-            return (
-                "This was asked for before, with another content",
-                "Send the first content again, or a new Idempotency-Key (a policy: a new version).",
-            )
-        case Refusal.NOT_YOURS | Refusal.TASK_UNKNOWN:
-            return "There is no such task", "Check the id, and whose token is sent."
-        case Refusal.TASK_ENDED:
-            return "The task has ended", "Nothing is left to do; submit a new one if needed."
-        case Refusal.TASK_NOT_FAILED:
-            return "Only a FAILED task can be retried", state
-        case Refusal.TASK_NOT_CREATED | Refusal.TASK_NOT_QUEUED | Refusal.TASK_NOT_RUNNING:
-            return "The task stands elsewhere", state
-        case Refusal.TASK_NOT_MOVABLE:
-            return "The task has been moved before", "It waits where it is."
-        case Refusal.TOKEN_STALE | Refusal.TOKEN_NOT_NEXT:
-            return "Another attempt is current", "An older attempt has no say any more."
-        case Refusal.SCENE_NOT_OFFERED:
-            return "This scene is not offered to your tier", "GET /v1/quotas lists what is."
-        case Refusal.TIER_UNKNOWN:
-            return "The tier of your token is not known", "Get a token with a tier of the policy."
-        case Refusal.MATERIAL_UNKNOWN:
-            return "There is no such material", "Register it with POST /v1/materials."
-        case Refusal.MATERIAL_REFUSED:
-            return "The material was refused", "Upload another file as a new material."
-        case Refusal.MATERIAL_MISMATCH:
-            return (
-                "What is stored is not what was declared",
-                "Register the file anew with its own size and sha256, and upload it again.",
-            )
-        case Refusal.RATE_EXCEEDED:
-            return "Too many submissions in this minute", "Wait until `resets_at`."
-        case Refusal.DAY_EXHAUSTED:
-            return "The submissions of this day are used up", "Wait until `resets_at`."
-        case Refusal.QUOTA_EXHAUSTED:
-            return "Your credits of this month do not suffice", "Top up, or wait until `resets_at`."
-        case Refusal.CONTRACT_UNKNOWN:
-            return "The account has no contract", "Name a `user_id`, or the account of a tenant."
-        case Refusal.CONTRACT_EXHAUSTED:
-            return (
-                "The contract's credits of this month do not suffice",
-                "Ask the admin of your tenant, or wait until `resets_at`.",
-            )
-        case Refusal.RESERVATION_UNKNOWN | Refusal.RESERVATION_RESOLVED:
-            return "The reservation is not open", "Nothing is left to do."
-        case Refusal.CHARGE_UNKNOWN | Refusal.CHARGE_REFUNDED:
-            return "The charge cannot be refunded (again)", "Nothing is left to do."
-        case Refusal.POOL_UNKNOWN:
-            return "There is no such pool or lane", "GET /v1/pools lists them."
-        case Refusal.RUNNER_UNKNOWN | Refusal.INCARNATION_STALE | Refusal.ATTEMPT_UNKNOWN:
-            return "There is no such runner or attempt", "It has gone; nothing is left to do."
-        case _:
-            assert_never(refusal)
+    return _WORDS[refusal]
 
 
 def refused(

@@ -6,6 +6,14 @@ t.seq, t.token, t.retries, t.storing, t.parameters, t.material_ids, t.private,
 t.deadline_seconds, t.lower_spec, t.card_measured,
 t.reserved_micros, t.charge_micros, t.failure, t.last_failure, t.message, t.cause, t.reason,
 t.files, t.facts, t.card_ms, t.created_at, t.queued_at, t.started_at, t.ended_at, t.updated_at,
+t.publishes,
+CASE WHEN t.status = 'SUCCEEDED' THEN (
+    SELECT state FROM results WHERE results.task_id = t.task_id) END AS result_state,
+CASE WHEN t.status = 'SUCCEEDED' THEN (
+    SELECT reason FROM results WHERE results.task_id = t.task_id) END AS result_reason,
+CASE WHEN t.status = 'SUCCEEDED' THEN (
+    SELECT nullif(published_by, '') FROM results WHERE results.task_id = t.task_id
+) END AS published_by,
 CASE WHEN t.status = 'RUNNING' THEN (
     SELECT (e.body->>'percent')::int FROM task_events e
     WHERE e.task_id = t.task_id AND e.kind = 'task.progressed.v1'
@@ -214,11 +222,29 @@ CROSS JOIN LATERAL (
 ) AS t
 """
 
-MATERIAL = """
-SELECT material_id, user_id, tenant_id, content_type, size, sha256, status, reason, private, seq,
-    created_at, updated_at
+_MATERIAL_COLUMNS = """
+material_id, user_id, tenant_id, content_type, size, sha256, status, reason, detail, private, seq,
+part_bytes, seconds_max, upload_id, facts, created_at, updated_at
+"""
+
+MATERIAL = f"""
+SELECT {_MATERIAL_COLUMNS}
 FROM materials
 WHERE material_id = $1
+"""  # noqa: S608 - made of constants
+
+LIST_MATERIALS = f"""
+SELECT {_MATERIAL_COLUMNS}
+FROM materials
+WHERE user_id = $1 AND tenant_id = $2
+    AND ($3::text[] IS NULL OR status = ANY($3))
+    AND ($4::timestamptz IS NULL OR (created_at, material_id) < ($4, $5))
+ORDER BY created_at DESC, material_id DESC
+LIMIT $6
+"""  # noqa: S608 - made of constants
+
+CONTENT = """
+SELECT content_key, size, facts FROM contents WHERE owner = $1 AND sha256 = $2
 """
 
 

@@ -14,7 +14,7 @@ import orjson
 
 from api import queries
 from api.problems import Door, at_the_door
-from schema.ids import AccountId, MaterialId, PoolId, TaskId, UserId, shard_of
+from schema.ids import AccountId, MaterialId, PoolId, TaskId, TenantId, UserId, shard_of
 from schema.policy import Policy, read_policy
 from schema.settings import Postgres
 from schema.words import Lane
@@ -345,6 +345,26 @@ class ReadModel:
     async def material(self, material_id: MaterialId) -> Row | None:
         """A material, or None."""
         rows = await self._fetch(queries.MATERIAL, material_id)
+        return rows[0] if rows else None
+
+    async def list_materials(
+        self,
+        user_id: UserId,
+        tenant_id: TenantId,
+        *,
+        statuses: Sequence[str] | None,
+        before: tuple[datetime, str] | None,
+        limit: int,
+    ) -> list[Row]:
+        """A user's materials, newest first, from behind `before` on."""
+        created_at, material_id = before or (None, None)
+        return await self._fetch(
+            queries.LIST_MATERIALS, user_id, tenant_id, statuses, created_at, material_id, limit
+        )
+
+    async def content(self, owner: AccountId, sha256: str) -> Row | None:
+        """The content of this digest that this tenant (or user) holds, or None."""
+        rows = await self._fetch(queries.CONTENT, owner, sha256)
         return rows[0] if rows else None
 
     async def _of_tasks(self, one: str, many: str, task_ids: Sequence[TaskId]) -> list[Row]:

@@ -49,9 +49,27 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class _Asked(NamedTuple):
+    """One submission at the door."""
+
+    claims: Claims
+    request: Request
+    task_id: TaskId
+    trace: str = ""
+    publishes: TaskId | None = None
+
+
 def submit_id(task_id: TaskId) -> CommandId:
     """The command that asks for a task: one for ever, so that asking twice is asking once."""
     return command_id_of("submit", task_id)
+
+
+def publishing_id(claims: Claims, task_id: TaskId, number: int) -> TaskId:
+    """The task that makes this one's result in full size; `number`: after so many in vain.
+
+    No caller names it otherwise: a key of his begins with no space.
+    """
+    return task_id_of(claims.tenant_id, claims.user_id, f" publish {task_id} {number}")
 
 
 def idempotency_key(raw: bytes | None) -> str:
@@ -119,6 +137,24 @@ class Submissions:
         key = idempotency_key(headers.get(b"idempotency-key"))
         request = self._request(headers, body)
         task_id = task_id_of(claims.tenant_id, claims.user_id, key)
+        trace = _TRACE.fullmatch(headers.get(b"traceparent", b""))
+        asked = _Asked(claims, request, task_id, trace[1].decode() if trace else "")
+        return await self._take(asked)
+
+    async def publish(
+        self, claims: Claims, publishes: TaskId, task_id: TaskId, document: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Ask for the task that makes a result in full size, as for any other; its answer."""
+        try:
+            request = Request(document, self._fingerprint_key)
+        except ValidationError as error:
+            raise invalid_body(error) from None
+        taken = await self._take(_Asked(claims, request, task_id, publishes=publishes))
+        shown: dict[str, Any] = orjson.loads(taken.body)
+        return shown
+
+    async def _take(self, asked: "_Asked") -> Answer:
+        claims, request, task_id = asked.claims, asked.request, asked.task_id
         policy = self._standing.policy()
         tier = _tier(policy, claims, request)
         lane = tier.lane_of(request.scene)
@@ -134,7 +170,7 @@ class Submissions:
         estimate = self._pools.admit(
             policy, request.scene, lane, claims.account_id, request.deadline_seconds
         )
-        command = await self._command(headers, claims, request, task_id)
+        command = await self._command(asked)
         route = route_submission(command, lane, self._asker.partitions)
         reply = await self._ask(command, route, request.fingerprint)
         if reply is None:
@@ -169,14 +205,12 @@ class Submissions:
         except ValidationError as error:
             raise invalid_body(error) from None
 
-    async def _command(
-        self, headers: Mapping[bytes, bytes], claims: Claims, request: Request, task_id: TaskId
-    ) -> SubmitTask:
+    async def _command(self, asked: "_Asked") -> SubmitTask:
+        claims, request, task_id = asked.claims, asked.request, asked.task_id
         private: bytes | None = None
         if request.private:
             await self._keys.prepare(claims.user_id)
             private = self._keys.seal(claims.user_id, request.private)
-        trace = _TRACE.fullmatch(headers.get(b"traceparent", b""))
         return SubmitTask(
             command_id=submit_id(task_id),
             task_id=task_id,
@@ -189,8 +223,9 @@ class Submissions:
                 fingerprint=request.fingerprint,
                 parameters=request.parameters,
                 material_ids=tuple(MaterialId(material) for material in request.materials),
-                trace_id=TraceId(trace[1].decode() if trace else ""),
+                trace_id=TraceId(asked.trace),
                 private=private,
+                publishes=asked.publishes,
             ),
             deadline_seconds=request.deadline_seconds,
             reply_to=self._asker.reply_partition,

@@ -1,4 +1,4 @@
-"""Tasks: read one, list one's own, cancel, retry, fetch the result."""
+"""Tasks: read one, list one's own, cancel, retry."""
 
 import asyncio
 import re
@@ -22,11 +22,9 @@ from schema.ids import TASK_ID_LENGTH, TaskId, command_id_of, shard_of
 from schema.refusals import Refusal
 from schema.replies import Refused
 from schema.routes import route
-from schema.wires.objects import ObjectStoreUnavailableError
 from schema.words import Scene, Status
 
 CONSISTENT_SECONDS = 1.0
-RESULT_SECONDS = 3_600
 _POLL_SECONDS = 0.04
 _ID = re.compile(rf"[0-9a-z]{{{TASK_ID_LENGTH - 6}}}[0-9]{{6}}")
 _CURSOR = re.compile(r"[A-Za-z0-9_-]{10,120}={0,2}")
@@ -51,7 +49,15 @@ class ListQuery(BaseModel):
 
 def own_id(claims: Claims, text: str) -> TaskId:
     """A task id that may be this caller's; raises Problem (404): another shard is another user."""
-    if not _ID.fullmatch(text) or shard_of(text) != shard_of(claims.user_id):
+    task_id = known_id(text)
+    if shard_of(task_id) != shard_of(claims.user_id):
+        raise refusal(Refusal.TASK_UNKNOWN)
+    return task_id
+
+
+def known_id(text: str) -> TaskId:
+    """A task id of anybody; raises Problem (404)."""
+    if not _ID.fullmatch(text):
         raise refusal(Refusal.TASK_UNKNOWN)
     return TaskId(text)
 
@@ -237,7 +243,7 @@ async def retry_task(
 ) -> Response:
     """Try a FAILED task again by hand, for 7 days; it reserves its price anew."""
     own = own_id(claims, task_id)
-    row = await _present_task(parts, claims, own, promised_seq(parts, request, own))
+    row = await present_task(parts, claims, own, promised_seq(parts, request, own))
     if row["status"] != Status.FAILED:
         raise refusal(Refusal.TASK_NOT_FAILED, detail=row["status"])
     command = RetryTask(
@@ -254,21 +260,7 @@ async def retry_task(
     return await _act(parts, claims, own, command)
 
 
-@router.get(
-    "/v1/tasks/{task_id}/result", response_model=contracts.ResultView, responses=problems(409)
-)
-async def get_result(
-    parts: PartsHere, claims: Caller, task_id: TaskPath, request: Request
-) -> Response:
-    """Addresses to fetch the files of a SUCCEEDED task from, good for an hour."""
-    own = own_id(claims, task_id)
-    row = await _present_task(parts, claims, own, promised_seq(parts, request, own))
-    if row["status"] != Status.SUCCEEDED:
-        raise at_the_door(Door.RESULT_NOT_READY, f"The task is {row['status']}.")
-    return answer(await _result_view(parts, row))
-
-
-async def _present_task(parts: Parts, claims: Claims, task_id: TaskId, seq: int | None) -> Row:
+async def present_task(parts: Parts, claims: Claims, task_id: TaskId, seq: int | None) -> Row:
     """The caller's task, not older than promised where that can be had; raises Problem (404)."""
     row = await own_task(parts, claims, task_id)
     if seq is not None and (row is None or row["seq"] < seq):
@@ -276,21 +268,6 @@ async def _present_task(parts: Parts, claims: Claims, task_id: TaskId, seq: int 
     if row is None:
         raise refusal(Refusal.TASK_UNKNOWN)
     return row
-
-
-async def _result_view(parts: Parts, row: Row) -> dict[str, Any]:
-    until = datetime.now(UTC) + timedelta(seconds=RESULT_SECONDS)
-    files: list[dict[str, Any]] = []
-    try:
-        for file in row["files"] or []:
-            url = await parts.objects.presigned_get(
-                file["object_key"], seconds=RESULT_SECONDS, filename=file["name"]
-            )
-            shown = {key: file[key] for key in ("name", "content_type", "size", "sha256")}
-            files.append({**shown, "url": url, "url_until": until})
-    except ObjectStoreUnavailableError as error:
-        raise at_the_door(Door.STORE_AWAY) from error
-    return {"task_id": row["task_id"], "files": files, "facts": row["facts"]}
 
 
 async def _act(

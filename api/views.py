@@ -6,10 +6,11 @@ from typing import Any, assert_never
 import msgspec
 import orjson
 
+from api.advice import advice_on
 from api.problems import Problem, refusal
 from api.reads import Row
 from schema import events as e
-from schema.commands import ResultFile
+from schema.commands import MediaFacts, ResultFile
 from schema.ids import UserId
 from schema.refusals import Refusal
 from schema.replies import Remaining
@@ -66,6 +67,9 @@ def task_view(row: Row, private: dict[str, str], progress: float | None = None) 
         "cause": row["cause"],
         "reason": row["reason"],
         "facts": row["facts"],
+        "publishes": row["publishes"],
+        "published_by": row["published_by"],
+        "result": (row["result_state"] or "hot") if status == Status.SUCCEEDED else None,
         "files": [
             {key: file[key] for key in ("name", "content_type", "size", "sha256")}
             for file in row["files"] or []
@@ -80,6 +84,7 @@ def task_view(row: Row, private: dict[str, str], progress: float | None = None) 
 
 def material_view(row: Row, private: dict[str, str]) -> dict[str, Any]:
     """A material."""
+    stored, refused = row["facts"], row["reason"] or None
     return {
         "material_id": row["material_id"],
         "status": row["status"],
@@ -88,7 +93,10 @@ def material_view(row: Row, private: dict[str, str]) -> dict[str, Any]:
         "content_type": row["content_type"],
         "size": row["size"],
         "sha256": row["sha256"],
-        "reason": row["reason"] or None,
+        "reason": refused,
+        "detail": row["detail"] or None,
+        "advice": advice_on(refused) if refused else None,
+        "facts": msgspec.structs.asdict(msgspec.convert(stored, MediaFacts)) if stored else None,
         "created_at": row["created_at"],
         "updated_at": row["updated_at"],
     }
@@ -117,7 +125,7 @@ def refused_submission(row: Row) -> Problem:
 def status_after(event: e.TaskEvent) -> Status | None:
     """Where the task stands after this event; None: where it stood before."""
     match event:
-        case e.TaskCreated() | e.TaskMaterialConfirmed():
+        case e.TaskCreated() | e.TaskMaterialConfirmed() | e.TaskWaitExtended():
             return Status.CREATED
         case e.TaskQueued() | e.TaskMoved() | e.TaskRequeued() | e.TaskRetried():
             return Status.QUEUED
@@ -162,7 +170,7 @@ def _particulars(event: e.TaskEvent) -> dict[str, Any]:  # noqa: PLR0912 - one c
                 "pool_id": event.pool_id,
                 "reserved_micros": event.reserved_micros,
             }
-        case e.TaskMaterialConfirmed():
+        case e.TaskMaterialConfirmed() | e.TaskWaitExtended():
             return {"material_id": event.material_id}
         case e.TaskQueued():
             return {"lane": event.lane, "pool_id": event.pool_id}

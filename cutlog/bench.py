@@ -13,6 +13,8 @@ BENCHMARKS: Final = {
     "faults": "tests.benchmarks.faults",
     "pools": "tests.benchmarks.pools",
     "dispatch": "tests.benchmarks.dispatch",
+    "autocut": "tests.benchmarks.autocut",
+    "matting": "tests.benchmarks.matting",
 }
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import IO, Annotated, Any, Final, NoReturn
@@ -16,7 +17,7 @@ import msgspec
 import typer
 from rich.table import Table
 
-from cutlog import letters, show, status
+from cutlog import letters, publishing, show, status
 from cutlog.client import Answer, Client, Refused
 from cutlog.installation import (
     DEFAULT_DIRECTORY,
@@ -30,6 +31,7 @@ from cutlog.installation import (
 from cutlog.stack import processes
 from cutlog.stack.part import PartError
 from cutlog.up import Up, UpError, end_leftovers
+from cutlog.uploading import LINES_MAX
 from schema.policy import PolicyError
 from schema.settings import SettingsError
 from schema.wires.processes import Identity, identify, is_alive
@@ -48,6 +50,8 @@ app.add_typer(lanes_app, name="lanes")
 app.add_typer(policy_app, name="policy")
 dlq_app = typer.Typer(help="Dead letters: look, do again, throw away.", no_args_is_help=True)
 app.add_typer(dlq_app, name="dlq")
+materials_app = typer.Typer(help="What was uploaded: list, look, upload.", no_args_is_help=True)
+app.add_typer(materials_app, name="materials")
 
 console: Final = show.console
 _STOP_SECONDS: Final = 60
@@ -180,8 +184,9 @@ def token(
 
 @app.command()
 def submit(
-    file: Annotated[
-        Path | None, typer.Argument(exists=True, dir_okay=False, help="The clip to upload.")
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(exists=True, dir_okay=False, help="Clips and pictures, in their order."),
     ] = None,
     directory: Directory = DEFAULT_DIRECTORY,
     scene: Annotated[Scene, typer.Option(help="What is to be made of it.")] = Scene.AUTOCUT,
@@ -189,6 +194,7 @@ def submit(
         list[str] | None, typer.Option("--parameter", "-p", help="NAME=JSON, any number.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Yours only: stored sealed.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="What genai is to make; sealed.")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; default: a new one.")] = None,
     out: Annotated[Path, typer.Option(help="Where the result is fetched to.")] = Path("films"),
     follow: Annotated[bool, typer.Option(help="Watch it, then fetch the result.")] = True,
@@ -196,14 +202,19 @@ def submit(
     tenant: Tenant = "",
     tier: Tier = "pro",
 ) -> None:
-    """Upload a file, submit a task, watch it, fetch what it made."""
+    """Upload files, submit a task, watch it, fetch what it made."""
     with _client(directory, sub, tenant, tier) as client:
         materials: list[str] = []
-        if file is not None:
+        for file in files or []:
             with show.upload_bar(file.name, file.stat().st_size) as tell:
                 materials.append(client.upload(file, tell))
         answer = client.submit(
-            scene, materials=materials, parameters=_parameters(parameter), title=title, key=key
+            scene,
+            materials=materials,
+            parameters=_parameters(parameter),
+            title=title,
+            prompt=prompt,
+            key=key,
         )
         _tell_answer(answer)
         if not follow:
@@ -292,6 +303,71 @@ def quotas_command(
     """Show what is left, by scene."""
     with _client(directory, sub, tenant, tier) as client:
         console.print(show.quotas(client.quotas()))
+
+
+# --- materials -----------------------------------------------------------------------------------
+
+
+@materials_app.command("list")
+def materials_list(
+    directory: Directory = DEFAULT_DIRECTORY,
+    state: Annotated[str | None, typer.Option("--status", help="Only these.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """List what was uploaded, newest first."""
+    filters: dict[str, str | int] = {"limit": min(count, 100)}
+    if state is not None:
+        filters["status"] = state.upper()
+    with _client(directory, sub, tenant, tier) as client:
+        console.print(show.materials(islice(client.materials(**filters), count)))
+
+
+@materials_app.command("show")
+def materials_show(
+    material_id: str,
+    directory: Directory = DEFAULT_DIRECTORY,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """Show how far one is, what it is, or why it cannot be used and what to do about it."""
+    with _client(directory, sub, tenant, tier) as client:
+        found = client.material(material_id)
+    if json:
+        console.print_json(data=found)
+    else:
+        console.print(show.material(found))
+
+
+@materials_app.command("upload")
+def materials_upload(
+    files: Annotated[
+        list[Path], typer.Argument(exists=True, dir_okay=False, help="What to upload.")
+    ],
+    directory: Directory = DEFAULT_DIRECTORY,
+    lines: Annotated[int, typer.Option(min=1, max=16, help="Parts sent at once.")] = LINES_MAX,
+    seconds: Annotated[
+        int | None, typer.Option(min=1, help="The longest that it lasts; refused if longer.")
+    ] = None,
+    sub: Sub = "dev",
+    tenant: Tenant = "",
+    tier: Tier = "pro",
+) -> None:
+    """Upload files; one that was interrupted goes on where it was."""
+    good = True
+    with _client(directory, sub, tenant, tier) as client:
+        for file in files:
+            with show.upload_bar(file.name, file.stat().st_size) as tell:
+                material_id = client.upload(file, tell, seconds=seconds, lines_max=lines)
+            found = client.await_material(material_id)
+            console.print(show.material(found))
+            good &= found["status"] in {"READY", "COLD"}
+    if not good:
+        raise typer.Exit(1)
 
 
 # --- operators -----------------------------------------------------------------------------------
@@ -428,7 +504,10 @@ def demo(
 )
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="engine, lifecycles, faults, pools or dispatch.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="engine, lifecycles, faults, pools, dispatch, autocut or matting."),
+    ],
 ) -> None:
     """Measure; the last line is JSON. Options go to the benchmark (`--help` after its name)."""
     from cutlog.bench import run  # noqa: PLC0415 - not a part of running the product
@@ -481,6 +560,9 @@ def _client(
     token = installation.token(sub, tenant=tenant, tier=tier, scope=scope)
     with Client(f"http://127.0.0.1:{port}", token) as client:
         yield client
+
+
+publishing.register(app, _client)
 
 
 @contextmanager

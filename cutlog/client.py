@@ -15,7 +15,7 @@ lost is asked for again without fear.
 import hashlib
 import mimetypes
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
@@ -24,6 +24,7 @@ from uuid import uuid4
 import httpx
 import msgspec
 
+from cutlog.uploading import LINES_MAX, Plan, Tell, Upload, UploadBrokenError, UploadLostError
 from schema.words import Status
 
 _TIMEOUT_SECONDS: Final = 30
@@ -31,6 +32,11 @@ _WATCH_SILENCE_SECONDS: Final = 60
 _RECONNECT_SECONDS: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 _SERVER_ERROR: Final = HTTPStatus.INTERNAL_SERVER_ERROR
 _CHUNK_BYTES: Final = 1 << 20
+_RETRY_SECONDS_MAX: Final = 5.0
+_PENDING_SECONDS: Final = 0.3
+_UPLOADS_MAX: Final = 5
+_STORED: Final = frozenset({"READY", "COLD"})
+_SEND_AGAIN: Final = frozenset({"parts_missing", "upload_lost", "pieces_missing"})
 ENDED: Final = frozenset(status.value for status in Status if status.ended)
 
 
@@ -43,7 +49,11 @@ class Refused(Exception):  # noqa: N818 - it reads better where it is caught
         self.code = str(problem.get("code", "unknown"))
         self.help = str(problem.get("help", ""))
         detail = problem.get("detail") or problem.get("title") or self.code
-        super().__init__(f"{status} {self.code}: {detail} {self.help}".strip())
+        advice = problem.get("advice") or self.help
+        errors = "".join(
+            f" ({one.get('field')}: {one.get('message')})" for one in problem.get("errors") or ()
+        )
+        super().__init__(f"{status} {self.code}: {detail} {advice}{errors}".strip())
 
     @property
     def retry_after_seconds(self) -> float | None:
@@ -136,6 +146,14 @@ class Client:
             self._ask("POST", path, headers={"Idempotency-Key": key or uuid4().hex})
         )
 
+    def publish(self, task_id: str) -> str:
+        """Publish a result; the task that makes it in full size, or itself, if it is that."""
+        found = self._json("POST", f"/v1/tasks/{task_id}/publish")
+        by = str(found["published_by"])
+        if found["submission"] is not None:
+            self._consistency[by] = found["submission"]["consistency_token"]
+        return by
+
     def task(self, task_id: str) -> dict[str, Any]:
         """A task as it stands; not older than what this client was told of it."""
         token = self._consistency.get(task_id)
@@ -144,14 +162,7 @@ class Client:
 
     def tasks(self, **filters: str | int) -> Iterator[dict[str, Any]]:
         """The caller's tasks, newest first, page after page."""
-        cursor: str | None = None
-        while True:
-            params = filters if cursor is None else filters | {"cursor": cursor}
-            page = self._json("GET", "/v1/tasks", params=params)
-            yield from page["tasks"]
-            cursor = page.get("next_cursor")
-            if not cursor:
-                return
+        yield from self._pages("/v1/tasks", "tasks", filters)
 
     def result(self, task_id: str) -> dict[str, Any]:
         """What a SUCCEEDED task made, with addresses to fetch it from."""
@@ -213,42 +224,80 @@ class Client:
 
     # --- materials, quotas, pools ----------------------------------------------------------------
 
-    def upload(self, path: Path, tell: Callable[[int], None] = lambda _: None) -> str:
-        """Upload a file and say that it is complete; its material id. `tell` hears bytes sent."""
-        digest, size = hashlib.sha256(), path.stat().st_size
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-        kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        made = self._json(
-            "POST",
-            "/v1/materials",
-            json={
-                "sha256": digest.hexdigest(),
-                "size": size,
-                "content_type": kind,
-                "name": path.name,
-            },
-        )
-        material_id = str(made["material_id"])
-        upload = made.get("upload")
-        if upload is None:  # it is there already
-            tell(size)
-            return material_id
+    def upload(
+        self,
+        path: Path,
+        tell: Tell = lambda _: None,
+        *,
+        seconds: int | None = None,
+        lines_max: int = LINES_MAX,
+    ) -> str:
+        """Upload a file and say that it is complete; its material id.
 
-        def content() -> Iterator[bytes]:
-            with path.open("rb") as file:
-                while chunk := file.read(_CHUNK_BYTES):
-                    yield chunk
-                    tell(len(chunk))
+        What is there already is not sent again: a file that is known, or the parts of an upload
+        that was interrupted. `tell` hears bytes that are through, from several threads; `seconds`
+        is the longest that it lasts. It may be submitted at once: a task waits until it is checked
+        (`await_material` does too). Raises Refused, UploadBrokenError.
+        """
+        body: dict[str, Any] = describe(path)
+        if seconds is not None:
+            body["seconds"] = seconds
+        for _ in range(_UPLOADS_MAX):
+            made = self._announce(path, body)
+            material_id = str(made["material_id"])
+            if made["upload"] is None:  # nothing is to be sent
+                if made["status"] in _STORED:
+                    tell(body["size"])
+                return material_id
+            sending = Upload(
+                self._insist, self._plain, path, material_id, tell=tell, lines_max=lines_max
+            )
+            try:
+                sending.run(msgspec.convert(made["upload"], Plan))
+                self.complete(material_id)
+            except UploadLostError:
+                continue
+            except Refused as refused:
+                if refused.code not in _SEND_AGAIN:
+                    raise
+                sending.forget()
+            else:
+                return material_id
+        raise UploadBrokenError(f"{path} does not stay where it is stored")
 
-        headers = {**upload["headers"], "Content-Length": str(size)}
-        stored = self._plain.request(
-            upload["method"], upload["url"], content=content(), headers=headers
-        )
-        stored.raise_for_status()
-        self._ask("POST", f"/v1/materials/{material_id}/complete")
-        return material_id
+    def _announce(self, path: Path, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Announce a file, and prove that one holds it where that is asked."""
+        until = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            made = self._insist("POST", "/v1/materials", json=dict(body))
+            if made["challenge"] is not None:
+                at = f"/v1/materials/{made['material_id']}/proof"
+                made = self._insist("POST", at, json={"sha256": prove(path, made["challenge"])})
+            if made["status"] != "pending" or time.monotonic() > until:
+                return made
+            time.sleep(_PENDING_SECONDS)
+
+    def complete(self, material_id: str) -> dict[str, Any]:
+        """Say that all parts are there; the material as it stands then. Raises Refused."""
+        return self._insist("POST", f"/v1/materials/{material_id}/complete")
+
+    def material(self, material_id: str) -> dict[str, Any]:
+        """A material as it stands."""
+        return self._json("GET", f"/v1/materials/{material_id}")
+
+    def materials(self, **filters: str | int) -> Iterator[dict[str, Any]]:
+        """The caller's materials, newest first, page after page."""
+        yield from self._pages("/v1/materials", "materials", filters)
+
+    def await_material(self, material_id: str, seconds: float = 600) -> dict[str, Any]:
+        """The material once it is READY, or is known not to become so; raises TimeoutError."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            found = self._insist("GET", f"/v1/materials/{material_id}")
+            if found["status"] not in {"REGISTERED", "ASSEMBLING"}:
+                return found
+            time.sleep(_PENDING_SECONDS)
+        raise TimeoutError(f"{material_id} is not checked after {seconds:g} s")
 
     def quotas(self) -> dict[str, Any]:
         """What the caller has left, by scene."""
@@ -274,6 +323,31 @@ class Client:
             raise _refusal(answer)
         return answer
 
+    def _pages(
+        self, path: str, name: str, filters: Mapping[str, str | int]
+    ) -> Iterator[dict[str, Any]]:
+        cursor: str | None = None
+        while True:
+            params = dict(filters) if cursor is None else {**filters, "cursor": cursor}
+            page = self._json("GET", path, params=params)
+            yield from page[name]
+            cursor = page.get("next_cursor")
+            if not cursor:
+                return
+
+    def _insist(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Ask what may be asked twice, again while the line breaks or the api says that it will."""
+        for pause in _RECONNECT_SECONDS:
+            try:
+                return self._json(method, path, **options)
+            except httpx.TransportError:
+                time.sleep(pause)
+            except Refused as refused:
+                if refused.status < _SERVER_ERROR:
+                    raise
+                time.sleep(max(pause, min(refused.retry_after_seconds or 0, _RETRY_SECONDS_MAX)))
+        return self._json(method, path, **options)
+
     def _json(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401
         found: dict[str, Any] = self._ask(method, path, **options).json()
         return found
@@ -282,6 +356,23 @@ class Client:
         found = msgspec.json.decode(answer.content, type=Answer)
         self._consistency[found.task_id] = found.consistency_token
         return found
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """What is announced of a file: reads it once."""
+    with path.open("rb") as file:
+        sha256, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    return {"sha256": sha256, "size": size, "content_type": kind, "name": path.name}
+
+
+def prove(path: Path, challenge: Mapping[str, Any]) -> str:
+    """The answer to a challenge, from the file."""
+    digest = hashlib.sha256(str(challenge["nonce"]).encode())
+    with path.open("rb") as file:
+        file.seek(int(challenge["offset"]))
+        digest.update(file.read(int(challenge["length"])))
+    return digest.hexdigest()
 
 
 def _refusal(answer: httpx.Response) -> Refused:

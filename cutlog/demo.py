@@ -36,7 +36,7 @@ def run(directory: Path, clip: Path | None, target_seconds: float) -> int:
     source, planted = _source(directory, clip)
     plan = Plan(runners=(RunnerPlan("A", 1), RunnerPlan("R", 4)))
     installation = Installation(directory, plan=plan, die_with_parent=True)
-    console.print(Rule("Starting Kafka, Postgres, Valkey, S3 and four processes"))
+    console.print(Rule("Starting Kafka, Postgres, Valkey, S3 and five processes"))
     with running(installation, lambda line: console.print(f"  {line}")) as up:
         console.print(f"  ready after {time.monotonic() - began:.1f} s, api at {up.api_url}")
         token = installation.token(_SUB, tenant=_TENANT, tier=_TIER)
@@ -90,6 +90,7 @@ def _film(
         f"task [bold]{answer.task_id}[/] {answer.status}, answered in "
         f"{(time.monotonic() - asked) * 1000:.0f} ms"
     )
+    console.print(show.material(client.await_material(material)))
     events = show.follow(client.watch(answer.task_id))
     console.print(Rule("What happened"))
     console.print(show.timeline(events))

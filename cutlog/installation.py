@@ -185,6 +185,12 @@ class Installation:
                     found.append(Service(name, "projections", own, port))
                 case "api":
                     found.append(Service(name, "api", {"CUTLOG_API_PORT": str(port)}, port))
+                case "prober":
+                    own = {
+                        "CUTLOG_PROBING_WORK_DIRECTORY": str(work / name),
+                        "CUTLOG_PROBING_METRICS_PORT": str(port),
+                    }
+                    found.append(Service(name, "gpu_runners.probing", own, port))
                 case "scaling":
                     own = {
                         "CUTLOG_SCALING_EXECUTOR": "local",
@@ -246,6 +252,7 @@ class Installation:
             *(f"processor-{n}" for n in range(1, self.plan.processors + 1)),
             "projector",
             "api",
+            "prober",
             *(f"runner-{n}" for n in range(1, len(self.plan.runners) + 1)),
             *(["scaling"] if self.plan.scaled else []),
         ]

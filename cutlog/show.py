@@ -1,11 +1,13 @@
 """How tasks, events and amounts are shown to people: progress bars, timelines, tables."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final
 
 from rich.console import Console
+from rich.filesize import decimal
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -13,6 +15,7 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TransferSpeedColumn,
 )
 from rich.table import Table
 
@@ -30,10 +33,11 @@ def upload_bar(name: str, size: int) -> Generator[Callable[[int], None]]:
         TextColumn("[bold]{task.description}"),
         BarColumn(),
         DownloadColumn(),
+        TransferSpeedColumn(),
         TimeElapsedColumn(),
         console=console,
     ) as progress:
-        bar = progress.add_task(f"upload {name}", total=size)
+        bar = progress.add_task(f"upload {escape(name)}", total=size)
 
         def tell(count: int) -> None:
             progress.update(bar, advance=count)
@@ -83,6 +87,64 @@ def timeline(events: Iterable[StreamEvent]) -> Table:
 def short_name(wire_name: str) -> str:
     """`task.progressed.v1` as people read it: `progressed`."""
     return wire_name.removeprefix("task.").rpartition(".v")[0] or wire_name
+
+
+def materials(found: Iterable[Mapping[str, Any]]) -> Table:
+    """What was uploaded, a line each."""
+    table = Table(box=None, header_style="dim")
+    table.add_column("material", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    for name in ("size", "what", "name", "created"):
+        table.add_column(name, overflow="fold")
+    for one in found:
+        table.add_row(
+            one["material_id"],
+            _coloured_status(one["status"]),
+            decimal(one["size"] or 0),
+            _facts(one["facts"]) or one["reason"] or "",
+            escape(one["name"] or ""),
+            one["created_at"][:16].replace("T", " "),
+        )
+    return table
+
+
+def material(found: Mapping[str, Any]) -> Table:
+    """One material: what it is, or why it cannot be used and what to do about it."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    told = {
+        "material": found["material_id"],
+        "status": _coloured_status(found["status"]),
+        "name": escape(found["name"] or ""),
+        "size": f"{found['size'] or 0:,} bytes",
+        "is": _facts(found["facts"]),
+        "refused": found["reason"],
+        "because": escape(found["detail"] or ""),
+        "advice": found["advice"],
+    }
+    for name, value in told.items():
+        if value:
+            table.add_row(name, value)
+    return table
+
+
+def _coloured_status(status: str) -> str:
+    colour = {"READY": "green", "REFUSED": "red", "ABORTED": "red"}.get(status, "yellow")
+    return f"[{colour}]{status}[/]"
+
+
+def _facts(facts: Mapping[str, Any] | None) -> str:
+    """What a file is, in a line; empty: nobody looked yet."""
+    if facts is None:
+        return ""
+    told = [facts["kind"], facts["container"]]
+    if facts["width"]:
+        told.append(f"{facts['width']}x{facts['height']}")
+    if facts["duration_ms"]:
+        told.append(f"{facts['duration_ms'] / 1000:.2f} s")
+    told += [name for name in (facts["video_codec"], facts["audio_codec"]) if name]
+    return escape(", ".join(told))
 
 
 def quotas(found: dict[str, Any]) -> Table:

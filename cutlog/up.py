@@ -184,7 +184,7 @@ class Up:
 
     def stop(self, *, stack: bool = True) -> None:
         """End the processes in good order, then the parts (unless `stack` is False)."""
-        for kinds in (("api",), ("runner", "scaling"), ("projector",), ("processor",)):
+        for kinds in (("api",), ("runner", "scaling", "prober"), ("projector",), ("processor",)):
             some = [k for name, k in self._keepers.items() if name.startswith(kinds)]
             for keeper in some:
                 keeper.ask_to_stop()

@@ -31,9 +31,9 @@ BUDGETS = {
     "cost": 5,
     "replay": 5,
 }
-# Tests below the folder and all others run side by side, each on a stack of its own: what they do
-# most is to wait for processes, and for time to pass.
-SIDE_BY_SIDE = {"integration": "tests/platform", "faults": "tests/faults"}
+# Tests below each of the folders and all others run side by side, each on a stack of its own: what
+# they do most is to wait for processes, and for time to pass.
+SIDE_BY_SIDE = {"integration": ("tests/platform", "tests/api"), "faults": ("tests/faults",)}
 # A test with several marks runs in the first of these parts.
 MARKED = ("faults", "simulation", "media", "cost", "replay", "integration")
 _NO_TESTS = 5  # pytest's exit code
@@ -113,10 +113,10 @@ def check_statics() -> Outcome:
 
 
 def run_tests(part: str) -> Outcome:
-    """The tests that belong to this part, in one run of pytest or in two side by side."""
+    """The tests that belong to this part, in one run of pytest or in some side by side."""
     outcome = Outcome(part)
-    apart = SIDE_BY_SIDE.get(part)
-    sides = [[]] if apart is None else [[apart], [f"--ignore={apart}"]]
+    apart = SIDE_BY_SIDE.get(part, ())
+    sides = [*([folder] for folder in apart), [f"--ignore={folder}" for folder in apart]]
     with tempfile.TemporaryDirectory() as folder:
         runs = [Run(part, Path(folder), number, more) for number, more in enumerate(sides)]
         until = time.monotonic() + BUDGETS[part] * 120

@@ -16,7 +16,7 @@ def test_the_plan_of_the_last_start_is_known_to_whoever_looks(tmp_path: Path) ->
     assigned = first.settle_ports()
     looking = Installation(tmp_path)
     names = [service.name for service in looking.services(looking.ports())]
-    assert names == ["processor-1", "processor-2", "projector", "api", "runner-1"]
+    assert names == ["processor-1", "processor-2", "projector", "api", "prober", "runner-1"]
     assert looking.ports() == assigned
 
 

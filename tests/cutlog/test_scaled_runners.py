@@ -37,7 +37,7 @@ def test_where_no_pool_scales_there_is_no_scaling_process(tmp_path: Path) -> Non
     runners, scaled = plan_runners(None, path)
     assert (runners, scaled) == (Plan().runners, ())
     installation = Installation(tmp_path / "one", plan=Plan(scaled=scaled))
-    ports = dict.fromkeys(["processor-1", "projector", "api", "runner-1", "runner-2"], 1)
+    ports = dict.fromkeys(["processor-1", "projector", "api", "prober", "runner-1", "runner-2"], 1)
     assert "scaling" not in {service.name for service in installation.services(ports)}
 
 
@@ -50,7 +50,7 @@ def test_the_scaling_process_is_told_its_pools_and_is_in_the_next_status(
     )
     installation.prepare()
     again = Installation(tmp_path / "one")
-    ports = dict.fromkeys(["processor-1", "projector", "api", "runner-1", "scaling"], 1)
+    ports = dict.fromkeys(["processor-1", "projector", "api", "prober", "runner-1", "scaling"], 1)
     (service,) = [one for one in again.services(ports) if one.name == "scaling"]
     assert service.module == "gpu_runners.scaling"
     assert service.environ["CUTLOG_SCALING_POOLS"] == "A,M"

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.platform.installed import Platform
 from tests.platform.people import Json, eventually, refused, told
 from tests.platform.test_operators import lane_of, pool_of
+from tests.support.pictures import noise_png
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 LANE = "p2"
@@ -52,15 +53,13 @@ def test_a_lane_paused_by_hand_stays_so_over_restarts_and_loses_nothing(
     platform: Platform, batch_tier: str
 ) -> None:
     with platform.person(tier=batch_tier) as ann, platform.person(tier="load") as bob:
-        content = uuid4().hex.encode()
-        made = ann.register(content, "clip.mp4")
+        content = noise_png()
+        made = ann.register(content, "clip.png", "image/png")
         waiting = ann.submitted({}, materials=[made["material_id"]])["task_id"]
         done = cutlog(platform, "lanes", "pause", "R", LANE, "--why", "festival")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout) == {"status": "done"}
-        upload = made["upload"]
-        httpx.put(upload["url"], content=content, headers=upload["headers"]).raise_for_status()
-        told(ann.complete(made["material_id"]), 200)
+        assert ann.send(made, content)["status"] == "READY"
         eventually(lambda: lane_of(ann, "R", LANE), lambda lane: lane["waiting"] >= 1)
 
         for name in platform.up.names:

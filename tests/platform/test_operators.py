@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.platform.installed import Platform
 from tests.platform.people import Json, Person, eventually, refused, told
+from tests.support.pictures import noise_png
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -57,8 +58,8 @@ def test_a_paused_lane_takes_nothing_and_keeps_what_waits(platform: Platform) ->
         platform.person(tier="load") as bob,
         platform.operator() as operator,
     ):
-        content = uuid4().hex.encode()
-        made = ann.register(content, "clip.mp4")
+        content = noise_png()
+        made = ann.register(content, "clip.png", "image/png")
         waiting = ann.submitted({}, materials=[made["material_id"]])["task_id"]
         running = ann.submitted({"seconds": 3})["task_id"]
         ann.await_event(running, "task.started.v1")
@@ -70,10 +71,7 @@ def test_a_paused_lane_takes_nothing_and_keeps_what_waits(platform: Platform) ->
             assert (problem["pool"], problem["lane"]) == ("R", "p0")
             assert int(answer.headers["retry-after"]) > 0
             assert lane_of(ann, "R", "p0")["paused"]
-            httpx.put(
-                made["upload"]["url"], content=content, headers=made["upload"]["headers"]
-            ).raise_for_status()
-            told(ann.complete(made["material_id"]), 200)
+            assert ann.send(made, content)["status"] == "READY"
             eventually(lambda: lane_of(ann, "R", "p0"), lambda lane: lane["waiting"] >= 1)
             # What runs goes on, and so do the other lanes.
             assert ann.await_end(running)["status"] == "SUCCEEDED"
@@ -137,6 +135,7 @@ def test_every_process_says_that_it_is_well_and_measures_itself(platform: Platfo
         "processor": "engine_lag_records",
         "projector": "cutlog_projection_lag_records",
         "api": "cutlog_api_requests",
+        "prober": "cutlog_probing_verdicts",
         "runner": "cutlog_runner_attempts",
     }
     for name in platform.up.names:

@@ -29,6 +29,11 @@ from schema.words import Lane
 
 _ROOT = Path(__file__).parents[2]
 _READY_SECONDS = 60
+_SECTIONS = {
+    "processors": "PROCESSORS",
+    "gpu_runners": "RUNNER",
+    "gpu_runners.probing": "PROBING",
+}
 MessageT = TypeVar("MessageT")
 
 
@@ -99,7 +104,7 @@ class Ground:
     async def start(self, module: str, name: str, **environ: str) -> Process:
         """`python -m module`; it is told its port by the setting that it has for it."""
         port, log = _free_port(), self.directory / f"{name}.log"
-        section = {"processors": "PROCESSORS", "gpu_runners": "RUNNER"}[module]
+        section = _SECTIONS[module]
         settings = self.environ | {f"CUTLOG_{section}_METRICS_PORT": str(port)} | environ
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(

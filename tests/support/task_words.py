@@ -54,7 +54,7 @@ def world(policy: Policy = POLICY) -> Story:
     )
 
 
-def create(
+def create(  # noqa: PLR0913 - what a story changes
     *materials: MaterialId,
     reservation: str = "submit-1",
     task: TaskId = TASK,
@@ -63,6 +63,7 @@ def create(
     deadline: int | None = None,
     lower: bool = False,
     parameters: Parameters | None = None,
+    limits: c.InputLimits | None = None,
 ) -> c.CreateTask:
     return c.CreateTask(
         command_id=CommandId(f"create-{reservation}"),
@@ -88,6 +89,7 @@ def create(
         weight=weight,
         deadline_seconds=deadline,
         lower_spec=lower,
+        input_limits=limits,
     )
 
 
@@ -108,9 +110,28 @@ def requeue(
     )
 
 
-def confirm(material: MaterialId = CLIP) -> c.ConfirmMaterial:
+def confirm(
+    material: MaterialId = CLIP,
+    *,
+    key: str = "",
+    seconds: float = 0,
+    pixels: int = 0,
+    size: int = 0,
+) -> c.ConfirmMaterial:
     return c.ConfirmMaterial(
-        command_id=CommandId(f"confirm-{material}"), task_id=TASK, material_id=material
+        command_id=CommandId(f"confirm-{material}"),
+        task_id=TASK,
+        material_id=material,
+        content_key=key,
+        seconds_ms=round(seconds * 1000),
+        pixels=pixels,
+        size=size,
+    )
+
+
+def extend(material: MaterialId = CLIP, number: int = 1) -> c.ExtendWait:
+    return c.ExtendWait(
+        command_id=CommandId(f"extend-{material}-{number}"), task_id=TASK, material_id=material
     )
 
 
