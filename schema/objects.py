@@ -51,11 +51,6 @@ def pieces_key(
     return folder if offset is None else f"{folder}{offset}"
 
 
-def checked_key(user_id: UserId, material_id: MaterialId, once: str) -> str:
-    """A copy of an upload while it is checked: a name that is used once, by one request."""
-    return f"{upload_key(user_id, material_id)}.{once}"
-
-
 def material_key(user_id: UserId, material_id: MaterialId) -> str:
     """The object of a material of older releases, whose event names no `content_key`."""
     return f"materials/{user_id}/{material_id}"

@@ -8,8 +8,6 @@ devices, names) goes into the film.
 
 import contextlib
 import os
-import resource
-import shutil
 import subprocess
 from collections.abc import Callable
 from fractions import Fraction
@@ -20,13 +18,13 @@ import msgspec
 import numpy as np
 from PIL import Image
 
+from gpu_runners.pipelines.ffmpeg_ends import failure, tied_to_parent
 from gpu_runners.pipelines.keep_list import KeepList
 from gpu_runners.pipelines.loudness import limited
 from gpu_runners.pipelines.pipeline import PipelineError
 from gpu_runners.pipelines.probe import CONTAINERS, DECODERS, PROTOCOLS, SourceHeader, kind_of
 from gpu_runners.pipelines.signatures import FILM
 from gpu_runners.pipelines.silence import Span
-from schema.failures import FailureClass
 
 SHORT_SIDE = 720
 FULL_SHORT_SIDE = 1080
@@ -56,9 +54,6 @@ _CANVAS_MIN = 32
 _HD_LINES = 720
 _HDR_TAGS = "setparams=color_primaries=bt2020:colorspace=bt2020nc,"
 _THREADS = "2"
-_STDERR_TAIL = 800
-_MEMORY_WORDS = ("Cannot allocate memory", "Resource temporarily unavailable", "malloc of size")
-_ENCODER_WORDS = "Generic error in an external library"
 _MICROSECONDS = 1_000_000
 _BIT_RATES = {SHORT_SIDE: "2M", FULL_SHORT_SIDE: "6M", LOWER_SHORT_SIDE: "1M"}
 _CAMERA_FILE = "camera.txt"
@@ -504,7 +499,7 @@ def _run(plan: RenderPlan, command: list[str], report: Callable[[float], None]) 
     log = plan.film.with_suffix(".log")
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [*_tied_to_parent(), *command],
+            [*tied_to_parent(), *command],
             cwd=plan.film.parent,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -537,21 +532,8 @@ def _follow(
     process.wait()
 
 
-def _tied_to_parent() -> list[str]:
-    """Let the kernel end ffmpeg with the worker, even a killed one, where util-linux is there."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
-
-
 def _failure(returncode: int, log: Path) -> PipelineError:
     said = ""
     with contextlib.suppress(OSError):
         said = log.read_text(errors="replace").strip()
-    memory = any(words in said for words in _MEMORY_WORDS) or (
-        resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-        and _ENCODER_WORDS in said  # x264 tells no more of an allocation that failed
-    )
-    return PipelineError(
-        FailureClass.OUT_OF_MEMORY if memory else FailureClass.INTERNAL,
-        f"ffmpeg ended with {returncode}: {said[-_STDERR_TAIL:]}",
-    )
+    return failure(returncode, said)

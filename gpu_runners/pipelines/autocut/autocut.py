@@ -3,8 +3,6 @@
 Percent follows the frames that are analysed and the time of the film that is written.
 """
 
-import resource
-import time
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -13,6 +11,7 @@ import av
 import msgspec
 import numpy as np
 
+from gpu_runners.device import cpu_seconds
 from gpu_runners.pipelines.autocut.facts import (
     AutocutFacts,
     BeatFacts,
@@ -28,6 +27,7 @@ from gpu_runners.pipelines.autocut.timeline import write_timeline
 from gpu_runners.pipelines.autocut.titles import draw_title
 from gpu_runners.pipelines.keep_list import KeepList, Signs, Wish, film_rate, make_keep_list
 from gpu_runners.pipelines.loudness import Loudness, settle
+from gpu_runners.pipelines.meter import Meter
 from gpu_runners.pipelines.pipeline import (
     InputError,
     InputReason,
@@ -35,7 +35,6 @@ from gpu_runners.pipelines.pipeline import (
     PipelineError,
     Product,
     ProductFile,
-    Progress,
     Report,
     Work,
     parameters_of,
@@ -59,33 +58,7 @@ from schema.words import Scene
 _ANALYSED_PERCENT = 45.0
 _MEASURED_PERCENT = 50.0
 _RENDERED_PERCENT = 98.0
-_STEP_PERCENT = 1.0
 _INPUTS_MAX = 2
-
-
-class _Meter:
-    """Turns fractions of a phase into percent of the work, in steps worth telling."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._percent = -_STEP_PERCENT
-        self._phase = ""
-        self._started = time.monotonic()
-
-    def tell(self, phase: str, percent: float) -> None:
-        percent = max(percent, self._percent)
-        if phase == self._phase and percent < self._percent + _STEP_PERCENT:
-            return
-        self._phase, self._percent = phase, percent
-        elapsed = time.monotonic() - self._started
-        eta = elapsed * (100 - percent) / percent if percent >= _STEP_PERCENT else None
-        self._report(
-            Progress(
-                percent=round(percent, 2),
-                phase=phase,
-                eta_seconds=round(eta, 2) if eta is not None else None,
-            )
-        )
 
 
 class _Inputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,9 +97,9 @@ class Autocut:
         self._surveyor: Surveyor | None = None
 
     def run(self, work: Work, report: Report) -> Product:
-        before = _cpu_seconds()
+        before = cpu_seconds()
         parameters = parameters_of(work, AutocutParameters)
-        meter = _Meter(report)
+        meter = Meter(report)
         meter.tell("probing", 0.0)
         inputs = _told_apart(work, self._limits)
         if self._surveyor is None:
@@ -168,7 +141,7 @@ class Autocut:
                 _file(timeline, "application/json"),
             ),
             facts=msgspec.json.decode(msgspec.json.encode(facts)),
-            card_seconds=round(_cpu_seconds() - before, 3),
+            card_seconds=round(cpu_seconds() - before, 3),
         )
 
     def make(self, plan: RenderPlan, report: Callable[[float], None]) -> None:
@@ -273,7 +246,7 @@ def _plan(work: Work, inputs: _Inputs, edit: _Edit, parameters: AutocutParameter
     return plan
 
 
-def _leveled(plan: RenderPlan, meter: _Meter) -> tuple[RenderPlan, Loudness | None]:
+def _leveled(plan: RenderPlan, meter: Meter) -> tuple[RenderPlan, Loudness | None]:
     """Measure the film's sound, and set the gain that brings it to its loudness."""
     if not plan.has_sound:
         return plan, None
@@ -466,12 +439,6 @@ def _rounded(spans: tuple[Span, ...]) -> tuple[Span, ...]:
 
 def _seconds(frames: int, rate: Fraction) -> float:
     return round(float(frames / rate), 6)
-
-
-def _cpu_seconds() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 _: Pipeline = Autocut()

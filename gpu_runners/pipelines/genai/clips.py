@@ -5,7 +5,6 @@ decoders, nothing that a file names is opened.
 """
 
 import re
-import resource
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import msgspec
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
 
+from gpu_runners.pipelines.ffmpeg_ends import lacked_memory
 from gpu_runners.pipelines.pipeline import InputError, InputReason, PipelineError
 from gpu_runners.pipelines.probe import (
     CONTAINERS,
@@ -35,8 +35,6 @@ _HD_LINES = 720
 _HDR_TAGS = "setparams=color_primaries=bt2020:colorspace=bt2020nc,"
 _LOUDEST = re.compile(r"max_volume: (-?[\d.]+|-inf) dB")
 _SILENT_DB = -91.0
-_MEMORY_WORDS = ("Cannot allocate memory", "Resource temporarily unavailable", "malloc of size")
-_ENCODER_WORDS = "Generic error in an external library"
 _DISK_WORDS = "No space left on device"
 
 
@@ -192,10 +190,7 @@ def _ffmpeg(arguments: list[str]) -> str | None:
     if not ended.returncode:
         return None
     said = ended.stderr.strip()[-_STDERR_TAIL:]
-    if any(words in ended.stderr for words in _MEMORY_WORDS) or (
-        resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-        and _ENCODER_WORDS in ended.stderr  # x264 tells no more of an allocation that failed
-    ):
+    if lacked_memory(ended.stderr):
         raise PipelineError(FailureClass.OUT_OF_MEMORY, f"ffmpeg ran out of memory: {said}")
     if _DISK_WORDS in ended.stderr:
         raise PipelineError(FailureClass.INTERNAL, f"The disk is full: {said}")

@@ -6,7 +6,6 @@ nothing could be made.
 """
 
 import hashlib
-import resource
 import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 import cv2
 
+from gpu_runners.device import cpu_seconds
 from gpu_runners.pipelines.matting import manifest, trimming
 from gpu_runners.pipelines.matting.canvas import CONTENT_TYPES, SUFFIXES, encoded, laid_out
 from gpu_runners.pipelines.matting.cutting import LOWER_WORK_SIDE_MAX, WORK_SIDE_MAX, cut
@@ -118,7 +118,7 @@ class _Task:
         self._told_percent = -_STEP_PERCENT
 
     def run(self, pool: ThreadPoolExecutor) -> Product:
-        before = _cpu_seconds()
+        before = cpu_seconds()
         self._tell(0.0)
         inputs = self._work.inputs
         pending: deque[Future[_Done]] = deque()
@@ -266,7 +266,7 @@ class _Task:
             "archive": archive.name if archive else None,
             "lower_spec": self._work.lower_spec,
         }
-        card_seconds = round(_cpu_seconds() - before, 3)
+        card_seconds = round(cpu_seconds() - before, 3)
         return Product(files=files, facts=facts, card_seconds=card_seconds)
 
 
@@ -317,12 +317,6 @@ def _nothing_made(entries: list[Entry]) -> InputError:
     elif more > 0:
         told += f"; and {more} more"
     return InputError(InputReason(entries[0].reason or InputReason.INPUTS), told)
-
-
-def _cpu_seconds() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 _: type[Pipeline] = Matting

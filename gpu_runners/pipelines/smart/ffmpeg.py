@@ -3,14 +3,13 @@
 import contextlib
 import os
 import re
-import resource
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import imageio_ffmpeg
 
+from gpu_runners.pipelines.ffmpeg_ends import failure, tied_to_parent
 from gpu_runners.pipelines.pipeline import PipelineError
 from gpu_runners.pipelines.probe import CONTAINERS, DECODERS, PROTOCOLS, SourceHeader, kind_of
 from gpu_runners.pipelines.probe_limits import ProbeLimits
@@ -18,9 +17,6 @@ from gpu_runners.pipelines.signatures import FILM
 from schema.failures import FailureClass
 
 _LOG = "ffmpeg.log"
-_STDERR_TAIL = 800
-_MEMORY_WORDS = ("Cannot allocate memory", "Resource temporarily unavailable", "malloc of size")
-_ENCODER_WORDS = "Generic error in an external library"
 _MICROSECONDS = 1_000_000
 _LOUDEST = re.compile(r"max_volume: (-?[\d.]+|-inf) dB")
 _SILENT_DB = -91.0
@@ -47,7 +43,7 @@ def run(
     Errors: PipelineError (OUT_OF_MEMORY or INTERNAL).
     """
     command = [
-        *_tied_to_parent(),
+        *tied_to_parent(),
         imageio_ffmpeg.get_ffmpeg_exe(),
         *("-hide_banner", "-nostdin", "-loglevel", log_level, "-y"),
         *(("-progress", "pipe:1", "-stats_period", "0.2") if report else ("-nostats",)),
@@ -75,7 +71,7 @@ def run(
         said = log.read_text(errors="replace").strip()
         log.unlink()
     if process.returncode:
-        raise _failure(process.returncode, said)
+        raise failure(process.returncode, said)
     return said
 
 
@@ -110,20 +106,3 @@ def _follow(process: subprocess.Popen[str], report: Callable[[float], None] | No
             if report and key == "out_time_us" and value.isdigit():
                 report(int(value) / _MICROSECONDS)
     process.wait()
-
-
-def _tied_to_parent() -> list[str]:
-    """Let the kernel end ffmpeg with the worker, even a killed one, where util-linux is there."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
-
-
-def _failure(returncode: int, said: str) -> PipelineError:
-    memory = any(words in said for words in _MEMORY_WORDS) or (
-        resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
-        and _ENCODER_WORDS in said  # x264 tells no more of an allocation that failed
-    )
-    return PipelineError(
-        FailureClass.OUT_OF_MEMORY if memory else FailureClass.INTERNAL,
-        f"ffmpeg ended with {returncode}: {said[-_STDERR_TAIL:]}",
-    )

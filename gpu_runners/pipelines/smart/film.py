@@ -7,15 +7,15 @@ the inputs read and the time of the film that is written.
 
 import itertools
 import os
-import resource
-import time
 from pathlib import Path
 from typing import Annotated
 
 import av
 import msgspec
 
+from gpu_runners.device import cpu_seconds
 from gpu_runners.pipelines.fonts import Language
+from gpu_runners.pipelines.meter import Meter
 from gpu_runners.pipelines.pipeline import (
     InputError,
     InputReason,
@@ -24,7 +24,6 @@ from gpu_runners.pipelines.pipeline import (
     PipelineError,
     Product,
     ProductFile,
-    Progress,
     Report,
     Work,
     parameters_of,
@@ -60,7 +59,6 @@ from schema.words import Scene
 _READ_PERCENT = 20.0
 _PREPARED_PERCENT = 36.0
 _RENDERED_PERCENT = 98.0
-_STEP_PERCENT = 1.0
 _SHORT_SIDES = {"720p": 720, "1080p": 1080}
 _LOWER_SHORT_SIDE = 480
 _BIT_RATES = {480: "1200k", 720: "2000k", 1080: "6000k"}
@@ -83,31 +81,6 @@ class SmartParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Of the words, for the forms of Han characters; None: judged by the letters."""
 
 
-class _Meter:
-    """Turns fractions of a phase into percent of the work, in steps worth telling."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._percent = -_STEP_PERCENT
-        self._phase = ""
-        self._started = time.monotonic()
-
-    def tell(self, phase: str, percent: float) -> None:
-        percent = max(percent, self._percent)
-        if phase == self._phase and percent < self._percent + _STEP_PERCENT:
-            return
-        self._phase, self._percent = phase, percent
-        elapsed = time.monotonic() - self._started
-        eta = elapsed * (100 - percent) / percent if percent >= _STEP_PERCENT else None
-        self._report(
-            Progress(
-                percent=round(percent, 2),
-                phase=phase,
-                eta_seconds=round(eta, 2) if eta is not None else None,
-            )
-        )
-
-
 class _Read(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs, opened."""
 
@@ -128,8 +101,8 @@ class Smart:
         self._models = models_directory
 
     def run(self, work: Work, report: Report) -> Product:
-        before = _cpu_seconds()
-        meter = _Meter(report)
+        before = cpu_seconds()
+        meter = Meter(report)
         meter.tell("reading", 0.0)
         parameters = parameters_of(work, SmartParameters)
         template = _template_of(parameters)
@@ -170,10 +143,10 @@ class Smart:
                 ProductFile(name=thumbnails.name, path=thumbnails, content_type="image/jpeg"),
             ),
             facts=msgspec.json.decode(msgspec.json.encode(facts)),
-            card_seconds=round(_cpu_seconds() - before, 3),
+            card_seconds=round(cpu_seconds() - before, 3),
         )
 
-    def _read(self, work: Work, meter: _Meter) -> _Read:
+    def _read(self, work: Work, meter: Meter) -> _Read:
         """Open all inputs. Errors: InputError that names the one that is refused."""
         if not work.inputs:
             raise InputError(InputReason.INPUTS, "A film needs at least one photo or clip.")
@@ -349,12 +322,6 @@ def _check_film(film: Path, timeline: Timeline, stills: tuple[Path, Path]) -> No
         )
     if not all(still.exists() for still in stills):
         raise PipelineError(FailureClass.INTERNAL, "The poster or thumbnails were not written.")
-
-
-def _cpu_seconds() -> float:
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
 _: Pipeline = Smart()
