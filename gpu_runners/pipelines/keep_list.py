@@ -30,6 +30,9 @@ _PIECE_SECONDS_MAX = 8.0
 _SHORT_SECONDS_MIN = 0.4
 """If there is too little, ranges shorter than asked are taken, down to this."""
 
+_FEWER_PARTS_MAX = 3
+"""So many parts less than fit are tried for the sake of joins on beats."""
+
 _JUMP_SECONDS_MAX = 1.0
 """A shot does not go on after a gap shorter than this: it would look like a fault."""
 
@@ -237,20 +240,15 @@ class _Cutter:
         if sum(piece.frames for piece in roomy) >= target:
             pieces = roomy
         score = [self._worth(p.start, p.end) / p.frames for p in pieces]
-        count = max(1, min(len(pieces), target // shortest_cut))
-        best = sorted(sorted(range(len(pieces)), key=lambda i: (-score[i], i))[:count])
-        kept = [pieces[i] for i in best]
-        limits = np.array([p.frames for p in kept])
-        while limits.sum() < target:  # few long pieces beat many: take back the best of the rest
-            rest = [i for i in range(len(pieces)) if i not in best]
-            best = sorted([*best, min(rest, key=lambda i: (-score[i], i))])
-            kept = [pieces[i] for i in best]
-            limits = np.array([p.frames for p in kept])
-        weights = np.array([0.5 + score[i] for i in best])
-        shortest = np.minimum(limits, least)
-        lengths = _lengths(weights, limits, shortest, target)
-        if len(self._film_beats):
-            lengths = _on_beats(lengths, limits, shortest, self._film_beats)
+        most = max(1, min(len(pieces), target // shortest_cut))
+        kept, lengths, off = self._shares(pieces, score, most, target, least)
+        # As many parts as fit may leave no room to begin on a beat; one less is a whole part of it.
+        for count in range(most - 1, max(0, most - 1 - _FEWER_PARTS_MAX), -1):
+            if not off:
+                break
+            fewer = self._shares(pieces, score, count, target, least)
+            if fewer[2] < off:
+                kept, lengths, off = fewer
         chosen: list[_Piece] = []
         owed = 0
         for i, (piece, length) in enumerate(zip(kept, lengths, strict=True)):
@@ -261,6 +259,24 @@ class _Cutter:
             owed += length - part.frames
             chosen.append(part)
         return chosen
+
+    def _shares(
+        self, pieces: list[_Piece], score: list[float], count: int, target: int, least: int
+    ) -> tuple[list[_Piece], list[int], int]:
+        """The best `count` pieces, the frames to take of each, and how many joins miss a beat."""
+        best = sorted(sorted(range(len(pieces)), key=lambda i: (-score[i], i))[:count])
+        while sum(pieces[i].frames for i in best) < target:  # few long pieces beat many
+            rest = [i for i in range(len(pieces)) if i not in best]
+            best = sorted([*best, min(rest, key=lambda i: (-score[i], i))])
+        limits = np.array([pieces[i].frames for i in best])
+        shortest = np.minimum(limits, least)
+        weights = np.array([0.5 + score[i] for i in best])
+        lengths = _lengths(weights, limits, shortest, target)
+        if not len(self._film_beats):
+            return [pieces[i] for i in best], lengths, 0
+        lengths = _on_beats(lengths, limits, shortest, self._film_beats)
+        off = int((~np.isin(np.cumsum(lengths)[:-1], self._film_beats)).sum())
+        return [pieces[i] for i in best], lengths, off
 
     def _whole_beats(self, least: int) -> int:
         """The shortest length of a range that is some beats long."""

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpu_runners.pipelines.faces import Face, Look
@@ -89,6 +89,10 @@ def _joins(keep: KeepList) -> np.ndarray:
 
 @settings(max_examples=60, deadline=None)
 @given(bpm=st.floats(60, 180), target=st.floats(8, 30), first=st.floats(0, 0.5), rate=_RATES)
+# As many parts as fit leave no room before the first beat: one part less does.
+@example(bpm=79.0, target=18.25, first=0.375, rate=Fraction(25))
+@example(bpm=144.0, target=17.5, first=0.5, rate=Fraction(60))
+@example(bpm=92.0, target=9.25, first=0.25, rate=Fraction(60))
 def test_joins_lie_on_beats_of_the_music_wherever_one_is_in_reach(
     bpm: float, target: float, first: float, rate: Fraction
 ) -> None:
@@ -103,9 +107,7 @@ def test_joins_lie_on_beats_of_the_music_wherever_one_is_in_reach(
     )
     assert keep.frames == round(target * rate)
     assert len(keep.ranges) >= 2
-    off = [np.abs(beats * float(rate) - join).min() > 1 for join in _joins(keep)]
-    # Slow music and short pieces: once in hundreds a border can be moved to no beat at all.
-    assert sum(off) <= 1
+    assert [join for join in _joins(keep) if np.abs(beats * float(rate) - join).min() > 1] == []
 
 
 def test_with_too_little_material_the_joins_lie_on_beats_all_the_same() -> None:
