@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -222,9 +222,19 @@ def submit(
         events = show.follow(client.watch(answer.task_id))
         console.print(show.timeline(events))
         if not events or events[-1].name != "task.succeeded.v1":
+            _tell_refused(client, materials)
             raise typer.Exit(1)
         for path in client.download(answer.task_id, out / answer.task_id):
             console.print(f"{path}  {path.stat().st_size:,} bytes")
+
+
+def _tell_refused(client: Client, materials: list[str]) -> None:
+    """Of the materials that cannot be used, why, and what to do about it."""
+    for material_id in materials:
+        with suppress(TimeoutError):  # nobody looked at it yet
+            found = client.await_material(material_id, seconds=10)
+            if found["advice"]:
+                console.print(show.material(found))
 
 
 @app.command()

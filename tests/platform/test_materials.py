@@ -1,5 +1,6 @@
 """Materials: nobody's word counts but that of who reads what was sent."""
 
+from pathlib import Path
 from uuid import uuid4
 
 import httpx
@@ -7,6 +8,7 @@ import pytest
 
 from tests.platform.installed import PRICE_MICROS, Platform
 from tests.platform.people import Json, Person, eventually, refused, told
+from tests.platform.test_lanes import cutlog
 from tests.support.pictures import noise_png
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -141,6 +143,18 @@ def test_a_material_that_is_refused_ends_the_tasks_that_wait_for_it(platform: Pl
             assert task["reason"]
         month = ann.await_resolved()["month"]
         assert (month["reserved_micros"], month["spent_micros"]) == (0, 0)
+
+
+def test_who_submits_what_is_no_media_reads_why_and_what_to_do(
+    platform: Platform, tmp_path: Path
+) -> None:
+    words = tmp_path / "clip.mp4"
+    words.write_text(f"Dear editor {uuid4()}, the clip comes later.\n")
+    asked = ["submit", str(words), "--scene", "rehearsal", "--as", uuid4().hex]
+    done = cutlog(platform, *asked)
+    assert done.returncode == 1
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "Choose another file." in said
 
 
 def test_a_task_with_a_material_that_is_not_there_ends_with_a_refund(platform: Platform) -> None:
