@@ -114,10 +114,13 @@ class Consumer:
         while not stop.done():
             fetched = await client.getmany(timeout_ms=_WAIT_MS, max_records=100)
             for partition, records in fetched.items():
+                progress = self._progress.setdefault(partition, _Progress())
                 for record in records:
-                    await self._take(partition, record, stop)
-                    if stop.done():
-                        break  # what was not taken is read again by the next
+                    await self._take(partition, progress, record, stop)
+                    # What was not taken is read again: by the next process, or from where the
+                    # group has come to, if the partition went and came while a slot was waited for.
+                    if stop.done() or self._progress.get(partition) is not progress:
+                        break
             await self._commit()
             if self._failed is not None:
                 raise self._failed
@@ -152,10 +155,13 @@ class Consumer:
                 await client.stop()
 
     async def _take(
-        self, partition: TopicPartition, record: Untyped, stop: "asyncio.Task[bool]"
+        self,
+        partition: TopicPartition,
+        progress: _Progress,
+        record: Untyped,
+        stop: "asyncio.Task[bool]",
     ) -> None:
-        """Begin with a record, when there is a slot for it."""
-        progress = self._progress.setdefault(partition, _Progress())
+        """Begin with a record, when there is a slot for it and the partition is still ours."""
         told = _decoded(record)
         event = None if told is None else self._wanted(told)
         if event is not None:
@@ -163,6 +169,9 @@ class Consumer:
             await asyncio.wait([slot, stop], return_when=asyncio.FIRST_COMPLETED)
             if stop.done():
                 await end_tasks(slot)
+                return
+            if self._progress.get(partition) is not progress:
+                self._slots.release()
                 return
             progress.open.add(record.offset)
             before = self._last.get(event.material_id)
