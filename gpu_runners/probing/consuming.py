@@ -165,16 +165,14 @@ class Consumer:
         told = _decoded(record)
         event = None if told is None else self._wanted(told)
         if event is not None:
-            slot = asyncio.create_task(self._slots.acquire())
-            await asyncio.wait([slot, stop], return_when=asyncio.FIRST_COMPLETED)
-            if stop.done():
-                await end_tasks(slot)
-                return
-            if self._progress.get(partition) is not progress:
-                self._slots.release()
-                return
-            progress.open.add(record.offset)
             before = self._last.get(event.material_id)
+            if before is None:
+                if not await self._has_slot(stop):
+                    return
+                if self._progress.get(partition) is not progress:
+                    self._slots.release()
+                    return
+            progress.open.add(record.offset)
             task = asyncio.create_task(self._do(event, before))
             self._tasks.add(task)
             self._last[event.material_id] = task
@@ -183,10 +181,23 @@ class Consumer:
             )
         progress.position = record.offset + 1
 
+    async def _has_slot(self, stop: "asyncio.Task[bool]") -> bool:
+        """Wait for a slot; False: the end came first."""
+        slot = asyncio.create_task(self._slots.acquire())
+        await asyncio.wait([slot, stop], return_when=asyncio.FIRST_COMPLETED)
+        if stop.done():
+            await end_tasks(slot)
+        return not stop.done()
+
     async def _do(self, event: MaterialEvent, before: "asyncio.Task[None] | None") -> None:
-        if before is not None:
+        """Work on an event; it has a slot, unless one of the same material is at work before it."""
+        if before is not None:  # waits without a slot: others need none of its patience
             await asyncio.wait([before])
-        await self._work(event)
+            await self._slots.acquire()
+        try:
+            await self._work(event)
+        finally:
+            self._slots.release()
 
     def _ended(
         self,
@@ -196,7 +207,6 @@ class Consumer:
         offset: int,
     ) -> None:
         self._tasks.discard(task)
-        self._slots.release()
         if self._last.get(event.material_id) is task:
             del self._last[event.material_id]
         if task.cancelled():

@@ -43,6 +43,22 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
+async def put(ground: Ground, number: int, seq: int = 1) -> None:
+    event = e.UploadTouched(
+        event_id=EventId(f"touch-{number}-{seq}"),
+        seq=seq,
+        at=datetime(2026, 3, 2, tzinfo=UTC),
+        material_id=MaterialId(f"m{number}"),
+        user_id=UserId("annannannannannannan000001"),
+    )
+    place = Route(Topic.MATERIAL_EVENTS, PLACE.partition, event.material_id)
+    await ground.put(place, encode(event))
+
+
+def wanted(told: Any) -> Any:  # noqa: ANN401 - all are
+    return told
+
+
 async def test_a_partition_that_goes_and_comes_while_a_slot_is_waited_for_begins_anew(
     ground: Ground,
 ) -> None:
@@ -58,19 +74,8 @@ async def test_a_partition_that_goes_and_comes_while_a_slot_is_waited_for_begins
         await (again if begun.count(number) > 1 else gates[number]).wait()
         done.add(number)
 
-    def wanted(told: Any) -> Any:  # noqa: ANN401 - all are
-        return told
-
     for number in range(COUNT):
-        event = e.UploadTouched(
-            event_id=EventId(f"touch-{number}"),
-            seq=1,
-            at=datetime(2026, 3, 2, tzinfo=UTC),
-            material_id=MaterialId(f"m{number}"),
-            user_id=UserId("annannannannannannan000001"),
-        )
-        place = Route(Topic.MATERIAL_EVENTS, PLACE.partition, event.material_id)
-        await ground.put(place, encode(event))
+        await put(ground, number)
     consumer = Consumer(ground.kafka, group=group, slots=3, wanted=wanted, work=work)
     admin: Any = AIOKafkaAdminClient(bootstrap_servers=ground.kafka.brokers)
     other: Any = AIOKafkaConsumer(
@@ -118,3 +123,28 @@ async def _is_alone(admin: Any, group: str) -> bool:  # noqa: ANN401
 
 async def _has_committed(admin: Any, group: str, position: int) -> bool:  # noqa: ANN401
     return await committed(admin, group) == position
+
+
+async def test_what_is_asked_again_of_a_slow_file_holds_no_slot(ground: Ground) -> None:
+    gate, done = asyncio.Event(), list[tuple[str, int]]()
+
+    async def work(event: e.MaterialEvent) -> None:
+        if event.material_id == "m0":
+            await gate.wait()
+        done.append((event.material_id, event.seq))
+
+    for number, seq in ((0, 1), (0, 2), (0, 3), (1, 1), (2, 1)):
+        await put(ground, number, seq)
+    group = f"{ground.app_id}-slow"
+    consumer = Consumer(ground.kafka, group=group, slots=2, wanted=wanted, work=work)
+    stopping = asyncio.Event()
+    running = asyncio.create_task(consumer.run(stopping, 0))
+    try:
+        await until(lambda: _holds(len(done) == 2))
+        assert done == [("m1", 1), ("m2", 1)]
+        gate.set()
+        await until(lambda: _holds(len(done) == 5))
+        assert done[2:] == [("m0", 1), ("m0", 2), ("m0", 3)]
+    finally:
+        stopping.set()
+        await running
