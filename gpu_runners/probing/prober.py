@@ -5,6 +5,7 @@ deleted last, when the verdict stands in the log. What is away is waited for.
 """
 
 import asyncio
+import errno
 import logging
 import shutil
 import tempfile
@@ -44,6 +45,7 @@ _OTHER_BYTES: Final = Verdict(
     reason=MaterialRefusal.DIGEST_MISMATCH,
     detail="Other bytes came than were declared (their sha256 differs).",
 )
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _FILE: Final = "source"
 """Every file has this name here: what its caller called it names nothing."""
 
@@ -79,6 +81,7 @@ class Prober:
         self._directory = directory
         self._partitions = partitions
         self._waiting: dict[str, int] = {}
+        self._narrow = asyncio.Lock()
 
     @property
     def problem(self) -> str | None:
@@ -102,7 +105,7 @@ class Prober:
         started = time.monotonic()
         folder = Path(await asyncio.to_thread(tempfile.mkdtemp, dir=self._directory))
         try:
-            command = await self._again(lambda: self._verdict(event, folder / _FILE))
+            command = await self._again(lambda: self._fitting(event, folder / _FILE))
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
         where = route(command, self._partitions)
@@ -122,6 +125,21 @@ class Prober:
         )
         if not command.part_missing:
             await self._forget(event, "")
+
+    async def _fitting(self, event: MaterialAssembling, path: Path) -> ConcludeMaterial:
+        """The verdict; where the disk is full, the files that it has no room for come in turn."""
+        try:
+            return await self._verdict(event, path)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+        async with self._narrow:
+            try:
+                return await self._verdict(event, path)
+            except OSError:
+                await asyncio.to_thread(path.unlink, missing_ok=True)
+                raise
 
     async def _verdict(self, event: MaterialAssembling, path: Path) -> ConcludeMaterial:
         try:
@@ -190,7 +208,8 @@ class Prober:
             except LogUnavailableError as error:
                 part, told = "log", str(error)
             except (ProbeUnavailableError, OSError) as error:
-                part, told = "probe", str(error)
+                full = isinstance(error, OSError) and error.errno in _FULL
+                part, told = "disk" if full else "probe", str(error)
             self._metrics.retries.labels(part).inc()
             log.warning("a part is away", extra=facts(part=part, error=told))
             self._waiting[part] = self._waiting.get(part, 0) + 1

@@ -1,11 +1,14 @@
 """The prober as a process, on the real log and the real store."""
 
+import asyncio
 import hashlib
+import os
 import signal
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import pytest
 
 from cutlog.stack import LocalStack
@@ -43,16 +46,23 @@ async def store(ground: Ground) -> AsyncIterator[ObjectStore]:
         yield opened
 
 
-async def prober(ground: Ground, name: str = "prober") -> Process:
-    started = await ground.start(
-        "gpu_runners.probing",
-        name,
-        CUTLOG_PROBING_GROUP=f"{ground.app_id}-probing",
-        CUTLOG_PROBING_WORK_DIRECTORY=str(ground.directory / f"work-{name}"),
-        CUTLOG_KAFKA_SESSION_TIMEOUT_SECONDS="6",
-    )
+async def prober(ground: Ground, name: str = "prober", **settings: str) -> Process:
+    usual = {
+        "CUTLOG_PROBING_GROUP": f"{ground.app_id}-probing",
+        "CUTLOG_PROBING_WORK_DIRECTORY": str(ground.directory / f"work-{name}"),
+        "CUTLOG_KAFKA_SESSION_TIMEOUT_SECONDS": "6",
+    }
+    started = await ground.start("gpu_runners.probing", name, **usual | settings)
     await started.ready()
     return started
+
+
+async def run(*command: str) -> None:
+    assert await (await asyncio.create_subprocess_exec(*command)).wait() == 0
+
+
+async def mount(*words: str) -> None:
+    await run("mount", *words)
 
 
 class Sent:
@@ -235,6 +245,31 @@ async def test_killed_at_work_its_heir_finishes_what_it_had(
     assert (await sent.verdict()).facts is not None
     await sent.is_forgotten()
     assert await store.digest(sent.content_key) == (len(sent.content), sent.sha256)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk that is full")
+async def test_on_a_full_disk_files_wait_in_turn_and_leave_nothing_behind(
+    ground: Ground, store: ObjectStore, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    await mount("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk))
+    try:
+        sent = [
+            await (await Sent(ground, store, noise_png(1_300, 1_300)).upload()).complete()
+            for _ in range(2)
+        ]
+        here = await prober(ground, CUTLOG_PROBING_WORK_DIRECTORY=str(disk / "work"))
+        url = await here.url()
+        async with httpx.AsyncClient() as client, asyncio.timeout(60):
+            while "disk" not in (await client.get(f"{url}/readyz")).text:
+                pass
+        await mount("-o", "remount,size=64m", str(disk))
+        for one in sent:
+            assert (await one.verdict()).facts is not None
+        await here.end()
+    finally:
+        await run("umount", str(disk))
 
 
 async def test_what_was_concluded_is_not_looked_at_again_after_a_restart(
