@@ -57,12 +57,8 @@ async def prober(ground: Ground, name: str = "prober", **settings: str) -> Proce
     return started
 
 
-async def run(*command: str) -> None:
-    assert await (await asyncio.create_subprocess_exec(*command)).wait() == 0
-
-
-async def mount(*words: str) -> None:
-    await run("mount", *words)
+async def does(*command: str) -> bool:
+    return await (await asyncio.create_subprocess_exec(*command)).wait() == 0
 
 
 class Sent:
@@ -253,7 +249,8 @@ async def test_on_a_full_disk_files_wait_in_turn_and_leave_nothing_behind(
 ) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    await mount("-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk))
+    if not await does("mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)):
+        pytest.skip("nothing can be mounted here")
     try:
         sent = [
             await (await Sent(ground, store, noise_png(1_300, 1_300)).upload()).complete()
@@ -264,12 +261,12 @@ async def test_on_a_full_disk_files_wait_in_turn_and_leave_nothing_behind(
         async with httpx.AsyncClient() as client, asyncio.timeout(60):
             while "disk" not in (await client.get(f"{url}/readyz")).text:
                 pass
-        await mount("-o", "remount,size=64m", str(disk))
+        assert await does("mount", "-o", "remount,size=64m", str(disk))
         for one in sent:
             assert (await one.verdict()).facts is not None
         await here.end()
     finally:
-        await run("umount", str(disk))
+        assert await does("umount", str(disk))
 
 
 async def test_what_was_concluded_is_not_looked_at_again_after_a_restart(
