@@ -23,7 +23,13 @@ from schema.commands import TouchUpload
 from schema.ids import MaterialId, TenantId, UserId, command_id_of
 from schema.objects import pieces_key, upload_key
 from schema.routes import route
-from schema.wires.objects import PARTS_MAX, ObjectMissingError, ObjectStore, StoredPart
+from schema.wires.objects import (
+    PARTS_MAX,
+    ObjectMissingError,
+    ObjectStore,
+    ObjectStoreUnavailableError,
+    StoredPart,
+)
 
 PART_BYTES_MIN: Final = 5 << 20
 PIECES: Final = 20
@@ -31,6 +37,8 @@ PIECES: Final = 20
 _MEBIBYTE: Final = 1 << 20
 _JOINS_MAX: Final = 2
 """Parts that are made of pieces at once: each is held in memory."""
+_JOIN_SECONDS: Final = 30
+"""For one, with its wait for the others: a store that is slow must not let callers pile up here."""
 _TOUCH_SECONDS: Final = 60
 _TOUCHED_MAX: Final = 50_000
 
@@ -181,7 +189,17 @@ class Uploads:
         ]
 
     async def join(self, upload: Upload, number: int) -> StoredPart:
-        """Make a part of its pieces; raises Problem (409), ObjectMissingError (no such upload)."""
+        """Make a part of its pieces; asked again after a failure, it goes on.
+
+        Raises Problem (409), ObjectMissingError (no such upload), ObjectStoreUnavailableError.
+        """
+        try:
+            async with asyncio.timeout(_JOIN_SECONDS):
+                return await self._join(upload, number)
+        except TimeoutError as error:
+            raise ObjectStoreUnavailableError(f"a part took over {_JOIN_SECONDS} s") from error
+
+    async def _join(self, upload: Upload, number: int) -> StoredPart:
         keys = [upload.piece_key(number, piece.offset) for piece in upload.pieces(number)]
         async with self._joining:
             try:

@@ -1,9 +1,9 @@
 """The object store as an attempt needs it: failures sorted into "again later" and "not there".
 
 One bucket may be reached over several endpoints; what the first does not do, the next is asked for.
+One that failed is asked last from then on: a result of many files waits for it once, not each time.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from gpu_runners.attempts import MissingObjectError
@@ -15,7 +15,7 @@ class AttemptStore:
     """Fetches materials, keeps results."""
 
     def __init__(self, objects: ObjectStore, *others: ObjectStore) -> None:
-        self._endpoints: Sequence[ObjectStore] = (objects, *others)
+        self._endpoints: tuple[ObjectStore, ...] = (objects, *others)
 
     async def fetch(self, key: str, path: Path) -> None:
         """Download an object; raises StoreError or MissingObjectError."""
@@ -27,6 +27,7 @@ class AttemptStore:
                 raise MissingObjectError("The material is not in the store.") from error
             except ObjectStoreUnavailableError as error:
                 failure = error
+                self._ask_last(objects)
             else:
                 return
         raise StoreError(str(failure)) from failure
@@ -39,7 +40,12 @@ class AttemptStore:
                 return await _keep(objects, key, path, content_type)
             except StoreError as error:
                 failure = error
+                self._ask_last(objects)
         raise StoreError(str(failure)) from failure
+
+    def _ask_last(self, failed: ObjectStore) -> None:
+        others = [one for one in self._endpoints if one is not failed]
+        self._endpoints = (*others, failed)
 
 
 async def _keep(objects: ObjectStore, key: str, path: Path, content_type: str) -> Stored:

@@ -129,10 +129,14 @@ class Uploads:
         return await self._keep_until(parcel, time.monotonic() + self._seconds)
 
     async def _keep_until(self, parcel: Parcel, until: float) -> Stored:
+        """Until then and no longer, whatever the store does."""
         pause = _PAUSE_SECONDS
         while True:
             try:
-                return await self._store.keep(*parcel)
+                async with asyncio.timeout(max(0.0, until - time.monotonic())):
+                    return await self._store.keep(*parcel)
+            except TimeoutError as error:
+                raise StoreError(f"{parcel.key}: the time to store it is over") from error
             except StoreError as error:
                 rest = until - time.monotonic()
                 if pause > rest:

@@ -46,9 +46,14 @@ def pieces_key(
 
     Of this upload only: another upload of the same material has other pieces.
     """
-    once = blake2b(upload_id.encode(), digest_size=8).hexdigest()
-    folder = f"pieces/{user_id}/{material_id}.{once}/{number}/"
+    folder = f"{pieces_of(user_id, material_id, upload_id)}{number}/"
     return folder if offset is None else f"{folder}{offset}"
+
+
+def pieces_of(user_id: UserId, material_id: MaterialId, upload_id: str) -> str:
+    """What the names of all pieces of all parts of an upload begin with."""
+    once = blake2b(upload_id.encode(), digest_size=8).hexdigest()
+    return f"pieces/{user_id}/{material_id}.{once}/"
 
 
 def material_key(user_id: UserId, material_id: MaterialId) -> str:

@@ -52,7 +52,8 @@ class LossCause(StrEnum):
     SPOT = "spot"
     """The card was taken away by whoever lent it."""
     BACKSTOP = "backstop"
-    """The task's own end of RUNNING (run limit + 10 min); counted like a time limit."""
+    """The task's own end of RUNNING (run limit + 10 min), counted like a time limit; of what was
+    being stored (70 min) it is the end of the task."""
 
 
 class MoveReason(StrEnum):

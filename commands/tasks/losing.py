@@ -51,6 +51,11 @@ class _End(NamedTuple):
         """What spent retries were spent on; an attempt without an end is over its time limit."""
         return FailureClass.TIME_LIMIT if self.loss is LossCause.BACKSTOP else self.failure
 
+    @property
+    def final_failure(self) -> FailureClass:
+        """What ends the task at once; a loss is final only of what was being stored."""
+        return FailureClass.STORE if self.failure is None else self.failure
+
 
 def fail(state: TaskState, command: c.FailAttempt, asked: Asked) -> TaskDecision:
     match state:
@@ -120,7 +125,7 @@ def _over(state: AttemptState, asked: Asked, verdict: Verdict, end: _End) -> Tas
     """Another try, or the end of the task."""
     budget, retries = verdict.budget, asked.policy.retries
     if budget is None or (verdict.final_while_storing and isinstance(state, Storing)):
-        return _failed(state, asked, end.failure or FailureClass.INTERNAL, end)
+        return _failed(state, asked, end.final_failure, end)
     if not _is_left(budget, state.course, retries):
         return _spent(state, asked, end)
     spare = _spare_place(state, asked) if verdict.remedy is Remedy.SPARE_POOL else None
@@ -146,7 +151,7 @@ def _over(state: AttemptState, asked: Asked, verdict: Verdict, end: _End) -> Tas
         delay_ms=delay_ms,
         # What failed begins anew: its last steps may be what it failed on.
         checkpoint="" if counted else end.checkpoint or state.course.checkpoint,
-        saved_ms=end.saved_ms,
+        saved_ms=0 if counted else end.saved_ms,
         lower_spec=lower,
         card_ms=end.time.ms,
         card_measured=end.time.measured,

@@ -62,8 +62,9 @@ def _backstop(row: Running | Storing, asked: Asked) -> TaskDecision:
     """RUNNING has an end, whatever has become of runner and pool: both are told."""
     time = untold(row, asked)
     over = attempt_lost(row, asked, LossCause.BACKSTOP, time)
+    failure = FailureClass.STORE if isinstance(row, Storing) else FailureClass.TIME_LIMIT
     told = (
         f.stop_attempt(asked, row, LossCause.BACKSTOP),
-        f.end_attempt(asked, row, time.ms, failure=FailureClass.TIME_LIMIT),
+        f.end_attempt(asked, row, time.ms, failure=failure),
     )
     return ended(over, row, *told)

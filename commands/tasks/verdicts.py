@@ -60,7 +60,8 @@ class Verdict(NamedTuple):
     wait: Wait = Wait.NONE
     remedy: Remedy = Remedy.NONE
     final_while_storing: bool = False
-    """The runner has tried for its whole time already: there is no other try then."""
+    """The runner has tried for its whole time already: there is no other try then. The work is made
+    and the store did not take it, so making it again would spend a card on the same end."""
 
 
 _AGAIN: Final = Verdict(Budget.RETRIES, Wait.STEPS)
@@ -91,6 +92,8 @@ LOSSES: Final[dict[LossCause, Verdict]] = {
     LossCause.DRAINED: _GIVEN_BACK,
     LossCause.SPOT: _GIVEN_BACK,
     LossCause.PREEMPTED: Verdict(Budget.PREEMPTIONS),
-    LossCause.BACKSTOP: _AGAIN,  # an attempt that never ended is one over its time limit
+    # An attempt that never ended is one over its time limit, and one that never stored is one of
+    # the store's.
+    LossCause.BACKSTOP: Verdict(Budget.RETRIES, Wait.STEPS, final_while_storing=True),
 }
 """How an attempt is lost without a word of its runner."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gpu_runners.probing.verdicts import RefusedError
 from schema.events import MaterialAssembling
 from schema.ids import MaterialId, UserId
-from schema.objects import content_key, upload_key
+from schema.objects import content_key, pieces_of, upload_key
 from schema.refusals import MaterialRefusal
 from schema.wires.objects import (
     ObjectMissingError,
@@ -116,8 +116,14 @@ class Uploads:
         return key, False
 
     async def forget(self, user_id: UserId, material_id: MaterialId, upload_id: str) -> None:
-        """What was uploaded is of no use any more. Raises ObjectStoreUnavailableError."""
+        """What was uploaded is of no use any more: its object, its parts, pieces of parts.
+
+        Raises ObjectStoreUnavailableError; done again, it goes on where it was.
+        """
         key = upload_key(user_id, material_id)
         if upload_id:
             await self._store.abort_upload(key, upload_id)
+            # Those that were never joined: their caller gave up, or sent the part whole after all.
+            for piece in await self._store.sizes(pieces_of(user_id, material_id, upload_id)):
+                await self._store.delete(piece)
         await self._store.delete(key)

@@ -2,22 +2,31 @@
 
 Names of objects are made in `schema.objects`. Digests are sha256 of the bytes as they pass, in hex;
 an object that we write carries its own as metadata.
+
+Whatever a store does, no call lasts: one that moves too few bytes for too long is over, on the way
+out as on the way in, and is an error to try again. A small call is over after that time as a whole.
 """
 
 import asyncio
 import hashlib
+import io
+import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from string import ascii_letters, digits
-from typing import Any, Final, NamedTuple, Self
+from types import TracebackType
+from typing import Any, BinaryIO, Final, NamedTuple, Self
 from urllib.parse import quote
 
 import aiobotocore.session
 import aiohttp
 from aiobotocore.config import AioConfig
+from aiohttp.http_exceptions import HttpProcessingError
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.parsers import ResponseParserError
 
 from schema.settings import Objects
 
@@ -28,11 +37,27 @@ COPY_BYTES_MAX: Final = 5_000_000_000
 """Of one call to copy; what is larger is copied in parts of this size."""
 PARTS_MAX: Final = 10_000
 """Of one upload."""
+MOVED_BYTES_MIN: Final = 16 << 10
+"""Of a body, within the time that a call may stand still: less is standing still."""
+_BLOCK_BYTES: Final = 64 << 10
+"""Read and sent at once, so what is seen of a body that goes out slowly is this fine."""
+_UNSENT_BYTES_MAX: Final = 256 << 10
+"""Left to the kernel to send, for the same reason; it would take megabytes."""
+_CONNECTIONS_MAX: Final = 100
+"""More than a process has calls at once: waiting for a connection is standing still too."""
 _PLAIN: Final = frozenset(f"{ascii_letters}{digits} -_.()")
 _MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
 _PARTS_REFUSED: Final = frozenset({"InvalidPart", "InvalidPartOrder", "EntityTooSmall"})
-_AWAY: Final = (BotoCoreError, OSError, TimeoutError, aiohttp.ClientError)
-"""A body that breaks off is the transport's own error: nobody below us turns it into another."""
+_AWAY: Final = (
+    BotoCoreError,
+    OSError,
+    TimeoutError,
+    aiohttp.ClientError,
+    HttpProcessingError,
+    ResponseParserError,
+)
+"""A body that breaks off is the transport's own error: nobody below us turns it into another. What
+answers and is no store at all (a proxy's page) can't be parsed."""
 Untyped = Any
 """A client of aiobotocore, which is made of its service description at run time."""
 
@@ -77,10 +102,93 @@ class ListedObject(NamedTuple):
     changed_at: datetime
 
 
+class _Watch:
+    """Ends the call that it stands around when too little moves: TimeoutError.
+
+    `moved` is told of the bytes of its body, by whatever thread.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._moved = 0
+        self._until = time.monotonic() + seconds
+        self._limit = asyncio.timeout(None)
+        self._look: asyncio.TimerHandle | None = None
+
+    def moved(self, count: int) -> None:
+        self._moved += count
+        if self._moved >= MOVED_BYTES_MIN:
+            self._moved = 0
+            self._until = time.monotonic() + self._seconds
+
+    async def __aenter__(self) -> Self:
+        await self._limit.__aenter__()
+        self._look_again(self._seconds)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        await self._limit.__aexit__(kind, error, trace)
+
+    def _look_again(self, seconds: float) -> None:
+        self._look = asyncio.get_running_loop().call_later(seconds, self._looked)
+
+    def _looked(self) -> None:
+        # By the clock and not by the order of callbacks: a loop that was held up by our own work
+        # has bytes to tell of that it has not come to yet.
+        rest = self._until - time.monotonic()
+        if rest > 0:
+            self._look_again(rest)
+        else:
+            self._look = None
+            self._limit.reschedule(asyncio.get_running_loop().time())
+
+
+class _Sent(io.RawIOBase):
+    """A body on its way out; each block of it that is asked for is a sign that the last one went.
+
+    botocore reads it once more before, for its signature.
+    """
+
+    def __init__(self, file: BinaryIO, watch: _Watch) -> None:
+        super().__init__()
+        self._file = file
+        self._watch = watch
+        self.name = getattr(file, "name", "")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int | None = -1) -> bytes:
+        everything = size is None or size < 0
+        data = self._file.read(-1 if everything else min(size or 0, _BLOCK_BYTES))
+        self._watch.moved(len(data))
+        return data
+
+
 class ObjectStore:
     """One bucket."""
 
     def __init__(self, objects: Objects, *, timeout_seconds: float = 10) -> None:
+        """`timeout_seconds` is how long a call may stand still: a small one, how long it may take.
+
+        A copy inside the store and the joining of parts have `COPY_SECONDS`.
+        """
         self._settings = objects
         self._timeout = timeout_seconds
         self._stack = AsyncExitStack()
@@ -106,8 +214,10 @@ class ObjectStore:
             self._signer = await self._make_client(outside, self._timeout)
 
     async def stop(self) -> None:
-        """Close the connections."""
-        await self._stack.aclose()
+        """Close the connections, also those that still have bytes which nobody takes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout):
+                await self._stack.aclose()
         self._client = self._copier = self._signer = None
 
     async def __aenter__(self) -> Self:
@@ -119,7 +229,7 @@ class ObjectStore:
 
     async def _make_client(self, endpoint: str, read_timeout: float) -> Untyped:
         session: Untyped = aiobotocore.session.get_session()
-        return await self._stack.enter_async_context(
+        client: Untyped = await self._stack.enter_async_context(
             session.create_client(
                 "s3",
                 endpoint_url=endpoint,
@@ -132,12 +242,32 @@ class ObjectStore:
                     connect_timeout=self._timeout,
                     read_timeout=read_timeout,
                     retries={"max_attempts": 2, "mode": "standard"},
+                    max_pool_connections=_CONNECTIONS_MAX,
+                    connector_args={"socket_factory": self._make_socket},
                     # Trailing checksums of newer clients are not understood by every store.
                     request_checksum_calculation="when_required",
                     response_checksum_validation="when_required",
                 ),
             )
         )
+        # A body is sent without asking first: a store that never says 100 has no timeout below us.
+        client.meta.events.register_last("before-call.s3", _expect_nothing)
+        return client
+
+    def _make_socket(self, address: tuple[Any, ...]) -> socket.socket:
+        """Where the kernel can: it gives up on a peer that takes nothing, also after a call ended.
+
+        A connection that is closed with bytes to send would stay otherwise, and they with it.
+        """
+        family, kind, protocol = address[:3]
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        for option, value in (
+            ("TCP_USER_TIMEOUT", round(self._timeout * 1_000)),
+            ("TCP_NOTSENT_LOWAT", _UNSENT_BYTES_MAX),
+        ):
+            with suppress(AttributeError, OSError):  # not of this system, or not of its kernel
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        return made
 
     async def ensure_bucket(self) -> None:
         """Make the bucket if it is missing; safe to call from several processes."""
@@ -152,7 +282,7 @@ class ObjectStore:
     async def put(self, key: str, data: bytes, *, content_type: str) -> StoredObject:
         """Store bytes."""
         sha256 = hashlib.sha256(data).hexdigest()
-        return await self._put(key, data, len(data), sha256, content_type)
+        return await self._put(key, io.BytesIO(data), len(data), sha256, content_type)
 
     async def put_file(self, key: str, path: Path, *, content_type: str) -> StoredObject:
         """Store a file, streamed (at most 5 GB)."""
@@ -161,12 +291,12 @@ class ObjectStore:
             return await self._put(key, file, size, sha256, content_type)
 
     async def _put(
-        self, key: str, body: Untyped, size: int, sha256: str, content_type: str
+        self, key: str, body: BinaryIO, size: int, sha256: str, content_type: str
     ) -> StoredObject:
         answer = await self._call(
             "put_object",
+            body=body,
             Key=key,
-            Body=body,
             ContentLength=size,
             ContentType=content_type,
             Metadata={"sha256": sha256},
@@ -263,31 +393,45 @@ class ObjectStore:
     async def stream(self, key: str) -> AsyncIterator[bytes]:
         """The object in chunks; raises ObjectMissingError."""
         answer = await self._call("get_object", Key=key)
+        async with answer["Body"] as body:
+            while chunk := await self._read_some(key, body):
+                yield chunk
+
+    async def _read_some(self, key: str, body: Untyped) -> bytes:
+        """What comes next: enough of it to be a body that moves, or the rest; b"" is its end."""
+        chunks: list[bytes] = []
+        size = 0
         try:
-            async with answer["Body"] as body:
-                async for chunk in body.iter_chunks(CHUNK_BYTES):
-                    yield chunk
+            async with asyncio.timeout(self._timeout):
+                while size < MOVED_BYTES_MIN:
+                    chunk: bytes = await body.read(CHUNK_BYTES)
+                    if not chunk:
+                        break
+                    chunks.append(chunk)
+                    size += len(chunk)
         except _AWAY as error:
             raise ObjectStoreUnavailableError(f"get_object {key}: {error!r}") from error
+        return b"".join(chunks)
 
     async def read_range(self, key: str, offset: int, length: int) -> bytes:
         """At most `length` bytes of an object, from `offset` on; raises ObjectMissingError."""
         answer = await self._call(
             "get_object", Key=key, Range=f"bytes={offset}-{offset + length - 1}"
         )
-        try:
-            async with answer["Body"] as body:
-                found: bytes = await body.read()
-        except _AWAY as error:
-            raise ObjectStoreUnavailableError(f"get_object {key}: {error!r}") from error
-        return found
+        found = bytearray()
+        async with answer["Body"] as body:
+            while chunk := await self._read_some(key, body):
+                found += chunk
+        return bytes(found)
 
     async def sizes(self, prefix: str) -> dict[str, int]:
         """The names that begin so, and how many bytes stand under each."""
         found: dict[str, int] = {}
-        more: dict[str, str] = {}
+        more: dict[str, Untyped] = {}
         while True:
             page = await self._call("list_objects_v2", Prefix=prefix, **more)
+            if more and page.get("NextContinuationToken") == more["ContinuationToken"]:
+                raise ObjectStoreUnavailableError(f"list_objects_v2 {prefix}: it has no end")
             found |= {str(one["Key"]): int(one["Size"]) for one in page.get("Contents", ())}
             following = page.get("NextContinuationToken")
             if not page.get("IsTruncated") or not following:
@@ -331,10 +475,10 @@ class ObjectStore:
         """Store one part; raises ObjectMissingError when there is no such upload any more."""
         answer = await self._call(
             "upload_part",
+            body=io.BytesIO(data),
             Key=key,
             UploadId=upload_id,
             PartNumber=number,
-            Body=data,
             ContentLength=len(data),
         )
         return StoredPart(number, len(data), _etag(answer))
@@ -417,11 +561,22 @@ class ObjectStore:
         )
         return address
 
-    async def _call(self, operation: str, client: Untyped = None, **parameters: Untyped) -> Untyped:
+    async def _call(
+        self,
+        operation: str,
+        client: Untyped = None,
+        body: BinaryIO | None = None,
+        **parameters: Untyped,
+    ) -> Untyped:
+        """One call, with what is tried again inside; its retries have the one time together."""
+        seconds = self._timeout if client is None else COPY_SECONDS
         try:
-            return await getattr(client or self._client, operation)(
-                Bucket=self.bucket, **parameters
-            )
+            async with _Watch(seconds) as watch:
+                if body is not None:
+                    parameters["Body"] = _Sent(body, watch)
+                return await getattr(client or self._client, operation)(
+                    Bucket=self.bucket, **parameters
+                )
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code in _MISSING or code == "NoSuchBucket":
@@ -429,6 +584,10 @@ class ObjectStore:
             if code in _PARTS_REFUSED:
                 raise PartsRefusedError(f"{operation}: {error}") from error
             raise ObjectStoreUnavailableError(f"{operation}: {error}") from error
+        except TimeoutError as error:
+            raise ObjectStoreUnavailableError(
+                f"{operation}: nothing has moved for {seconds} s"
+            ) from error
         except _AWAY as error:
             raise ObjectStoreUnavailableError(f"{operation}: {error!r}") from error
 
@@ -438,6 +597,10 @@ def content_disposition(filename: str) -> str:
     plain = "".join(one if one in _PLAIN else "_" for one in filename)
     header = f'attachment; filename="{plain}"'
     return header if plain == filename else f"{header}; filename*=UTF-8''{quote(filename, safe='')}"
+
+
+def _expect_nothing(params: dict[str, Untyped], **_: object) -> None:
+    params["headers"].pop("Expect", None)
 
 
 def _etag(answer: Untyped) -> str:

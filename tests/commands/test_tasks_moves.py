@@ -252,6 +252,12 @@ def test_what_a_checkpoint_keeps_is_not_burnt() -> None:
     story.when(more).then(a(e.TaskRequeued, card_ms=3_000, saved_ms=3_000), e.TaskQueued)
 
 
+def test_nothing_is_kept_of_what_begins_anew() -> None:
+    story = queued().given(w.start())
+    over = w.give_back(cause=LossCause.BACKSTOP, checkpoint="step-7", saved_ms=2_000)
+    story.when(over).then(a(e.TaskRequeued, counted=True, checkpoint="", saved_ms=0))
+
+
 def test_each_end_tells_the_pool_what_it_says_of_the_card() -> None:
     def over(story: Story, command: object) -> c.EndAttempt:
         orders = story.when(command).decision.orders
@@ -269,6 +275,9 @@ def test_each_end_tells_the_pool_what_it_says_of_the_card() -> None:
     story = queued().given(w.start()).after(w.BACKSTOP)
     late = story.due()
     late.orders(StopAttempt, a(c.EndAttempt, failure=FailureClass.TIME_LIMIT, ended_well=False))
+    story = queued().given(w.start(), w.store()).after(4200)
+    told = a(c.EndAttempt, failure=FailureClass.STORE, ended_well=False)
+    story.due().orders(c.ReleaseReservation, StopAttempt, told)
 
 
 def test_a_pool_hears_how_an_attempt_ended_before_it_hears_that_the_task_waits_again() -> None:

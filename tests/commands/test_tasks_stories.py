@@ -10,7 +10,7 @@ from commands.tasks.losing import jittered
 from schema import commands as c
 from schema import events as e
 from schema.failures import FailureClass
-from schema.ids import TaskId, TenantId, UserId
+from schema.ids import MaterialId, TaskId, TenantId, UserId
 from schema.policy import KeepPolicy, Policy, Price, RetryPolicy
 from schema.refusals import Refusal
 from schema.replies import Accepted, DeadLetter, DispatchAttempt, Refused, StopAttempt
@@ -54,6 +54,22 @@ def test_a_task_with_material_asks_each_of_them_once_and_waits() -> None:
     story.when(w.confirm(w.LOGO)).nothing()
     story.when(w.confirm(w.CLIP)).then(e.TaskQueued).orders(a(c.EnqueueTask, token=0))
     story.when(w.confirm(w.CLIP)).nothing()
+
+
+@pytest.mark.parametrize("materials", [(), (w.CLIP,)])
+def test_a_result_hears_of_the_task_that_publishes_it_once_that_is_accepted(
+    materials: tuple[MaterialId, ...],
+) -> None:
+    preview = TaskId("previewpreviewpreviewpreview000007")
+    told = w.create(*materials)
+    origin = msgspec.structs.replace(told.origin, publishes=preview)
+    command = msgspec.structs.replace(told, origin=origin)
+    story = w.world()
+    story.when(command)
+    (order,) = (one for one in story.ordered if isinstance(one, c.PublishResult))
+    assert (order.task_id, order.by, order.user_id) == (preview, w.TASK, w.USER)
+    assert (order.tenant_id, order.reply_to) == (w.TENANT, None)
+    story.when(command).nothing()
 
 
 def test_a_task_whose_material_is_refused_is_canceled_by_the_system_and_paid_back() -> None:
@@ -499,7 +515,23 @@ def test_a_backstop_with_no_retry_left_ends_the_task() -> None:
 def test_storing_has_a_backstop_of_its_own() -> None:
     story = storing().after(4199)
     assert story.tick() == []
-    story.after(1).due().then(a(e.TaskRequeued, loss=LossCause.BACKSTOP, counted=True))
+    story.after(1).due().then(
+        a(e.TaskFailed, token=1, failure=FailureClass.STORE, loss=LossCause.BACKSTOP)
+    ).orders(
+        a(c.ReleaseReservation, reservation_id="submit-1", ran=True),
+        a(StopAttempt, token=1, reason="backstop"),
+        a(c.EndAttempt, token=1),
+    )
+    assert story.after(600).tick() == []
+
+
+def test_what_is_made_and_not_stored_in_its_time_is_not_made_again_by_whoever_tells_it() -> None:
+    story = storing()
+    story.when(w.lose(cause=LossCause.BACKSTOP)).then(
+        a(e.TaskFailed, failure=FailureClass.STORE, loss=LossCause.BACKSTOP)
+    ).orders(a(c.ReleaseReservation, ran=True), StopAttempt)
+    story.when(w.lose(cause=LossCause.BACKSTOP)).nothing()
+    story.when(w.fail(failure=FailureClass.STORE)).refused(Refusal.TASK_ENDED)
 
 
 def test_the_pool_may_tell_the_backstop_too() -> None:
@@ -550,7 +582,7 @@ def test_what_its_runner_told_when_it_began_to_store_is_the_card_time_of_what_en
         story = running().after(20).given(w.store(card_ms=18_000), w.milestone(90)).after(500)
         story.when(command).then(event)
     story = running().after(20).given(w.store(card_ms=18_000)).after(4200)
-    story.due().then(a(e.TaskRequeued, loss=LossCause.BACKSTOP, **told))
+    story.due().then(a(e.TaskFailed, loss=LossCause.BACKSTOP, **told))
 
 
 def test_a_runner_that_stored_never_tells_less_afterwards() -> None:

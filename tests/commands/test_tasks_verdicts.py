@@ -110,7 +110,8 @@ def test_what_the_table_says_is_what_is_decided(
     }[verdict.budget]
     if is_final or spent:
         assert isinstance(first, e.TaskFailed)
-        assert first.failure == (how if is_final else FailureClass.RETRIES_SPENT)
+        final = FailureClass.STORE if how is LossCause.BACKSTOP else how
+        assert first.failure == (final if is_final else FailureClass.RETRIES_SPENT)
         assert len(releases) == 1
         assert len(letters) == (not is_final)
         return

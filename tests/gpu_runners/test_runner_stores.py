@@ -19,12 +19,14 @@ from gpu_runners.objects import AttemptStore
 from gpu_runners.storing import StoreError
 from schema import commands as c
 from schema import events as e
+from schema.failures import FailureClass
 from schema.ids import TaskId
 from schema.settings import Objects, load, need
 from schema.topics import Topic
 from schema.wires.objects import ObjectStore
 from schema.words import LossCause
 from tests.gpu_runners.test_runner import LEASE_SECONDS, held_beat, submit
+from tests.support.bad_stores import BadStore, Manner
 from tests.support.ground import Ground, ground_on
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
@@ -200,10 +202,46 @@ async def test_what_one_endpoint_does_not_take_goes_over_the_other(
     await runner.end(signal.SIGKILL)
 
 
+async def test_what_a_silent_endpoint_never_takes_goes_over_the_other(
+    ground: Ground, gate: Gate, policy: Path
+) -> None:
+    async with BadStore(Manner.NEVER_ACCEPTS) as silent:
+        ground.environ["CUTLOG_OBJECTS_ENDPOINT"] = silent.url
+        ground.environ["CUTLOG_OBJECTS_FALLBACK_ENDPOINT"] = gate.url
+        await (await ground.processor(policy)).ready()
+        runner = await ground.runner("gpu-1")
+        await runner.ready()
+        await submit(ground, "one", SHORT)
+        done = await ground.wait(Topic.TASK_EVENTS, e.TaskSucceeded)
+        assert (done.token, len(done.files)) == (1, 1)
+        await runner.end(signal.SIGKILL)
+
+
+async def test_what_no_endpoint_takes_fails_in_its_time_with_a_refund_and_is_not_made_again(
+    ground: Ground, policy: Path
+) -> None:
+    async with BadStore(Manner.CONTINUES) as silent:
+        ground.environ["CUTLOG_OBJECTS_ENDPOINT"] = silent.url
+        ground.environ["CUTLOG_RUNNER_STORING_SECONDS"] = "2"
+        await (await ground.processor(policy)).ready()
+        runner = await ground.runner("gpu-1")
+        await runner.ready()
+        task = await submit(ground, "one", SHORT)
+        failed = await ground.wait(Topic.TASK_EVENTS, e.TaskFailed, _of(task))
+        assert (failed.token, failed.failure, failed.loss) == (1, FailureClass.STORE, None)
+        refund = await ground.wait(Topic.QUOTA_EVENTS, e.QuotaReleased)
+        assert refund.task_id == task
+        assert "TaskRequeued" not in await order(ground, task)
+        assert await runner.end() == 0
+
+
 class Forgetful(ObjectStore):
     """A store that shows something else than was written."""
 
+    asked = 0
+
     async def put_file(self, key: str, path: Path, *, content_type: str) -> Any:  # noqa: ANN401
+        self.asked += 1
         written = await super().put_file(key, path, content_type=content_type)
         await self.put(key, b"another film", content_type=content_type)
         return written
@@ -219,6 +257,9 @@ async def test_what_the_store_shows_otherwise_than_it_was_written_is_not_stored(
         await good.ensure_bucket()
         with pytest.raises(StoreError, match="does not show it whole"):
             await AttemptStore(forgetful).keep("results/t/1/a", path, "video/mp4")
-        kept = await AttemptStore(forgetful, good).keep("results/t/1/a", path, "video/mp4")
+        store = AttemptStore(forgetful, good)
+        kept = await store.keep("results/t/1/a", path, "video/mp4")
         assert kept.sha256 == hashlib.sha256(b"of one size.").hexdigest()
         assert await good.get("results/t/1/a") == b"of one size."
+        await store.keep("results/t/1/b", path, "video/mp4")
+        assert forgetful.asked == 2  # who failed is asked last from then on

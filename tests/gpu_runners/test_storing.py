@@ -7,7 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
+from gpu_runners.objects import AttemptStore
 from gpu_runners.storing import Parcel, StoreError, StoringRoom, Uploads
+from schema.settings import Objects
+from schema.wires.objects import ObjectStore, StoredObject
+from tests.support.bad_stores import BadStore, Manner
 
 
 class Stored(NamedTuple):
@@ -72,6 +76,51 @@ async def test_one_file_that_stays_out_ends_the_rest(tmp_path: Path) -> None:
         await Uploads(store, seconds=0.1, parallel_max=1).keep_all(parcels(tmp_path, 4))
     assert store.at_once == 0
     assert store.tries.get("results/t/1/3.png") is None
+
+
+async def test_the_time_for_storing_ends_whatever_the_store_does(tmp_path: Path) -> None:
+    store = Store()
+    store.opens.clear()
+    uploads = Uploads(store, seconds=0.1, parallel_max=1)
+    with pytest.raises(StoreError, match="time to store it is over"):
+        await uploads.keep_all(parcels(tmp_path, 3))
+    with pytest.raises(StoreError, match="time to store it is over"):
+        await uploads.keep_one(parcels(tmp_path, 1)[0])
+    assert store.at_once == 0
+
+
+def objects(url: str) -> Objects:
+    return Objects(endpoint=url, access_key="a", secret_key="b")
+
+
+class Asked(ObjectStore):
+    """A store that counts how often it is asked to take a file."""
+
+    asked = 0
+
+    async def put_file(self, key: str, path: Path, *, content_type: str) -> StoredObject:
+        self.asked += 1
+        return await super().put_file(key, path, content_type=content_type)
+
+
+@pytest.mark.parametrize("manner", [Manner.NEVER_ACCEPTS, Manner.CONTINUES, Manner.FAILS])
+async def test_a_store_that_does_not_do_its_part_keeps_no_file_from_the_next_endpoint(
+    manner: Manner, tmp_path: Path
+) -> None:
+    parcel = parcels(tmp_path, 1)[0]
+    async with (
+        BadStore(manner) as bad,
+        BadStore(Manner.FAILS) as other,
+        Asked(objects(bad.url), timeout_seconds=1) as first,
+        Asked(objects(other.url), timeout_seconds=1) as second,
+    ):
+        store = AttemptStore(first, second)
+        async with asyncio.timeout(60):
+            with pytest.raises(StoreError):
+                await store.keep(*parcel)
+            assert (first.asked, second.asked) == (1, 1)
+            with pytest.raises(StoreError):
+                await Uploads(store, seconds=3, parallel_max=2).keep_all([parcel])
 
 
 async def test_the_room_is_bounded_by_results_and_by_bytes() -> None:

@@ -17,6 +17,7 @@ import pytest
 from commands.decider import Decision
 from commands.pools.rows import Stage
 from commands.tasks import attempts, losing
+from commands.tasks.verdicts import LOSSES
 from processors.due import DueIndex
 from processors.engine.clock import Clock
 from processors.engine.writer import BOOK
@@ -24,6 +25,7 @@ from processors.pools import Pools
 from schema import commands as c
 from schema.codec import POOL_COMMANDS
 from schema.replies import CommandRefused
+from schema.words import LossCause
 from tests.simulation.cluster import Cluster
 
 Patch = pytest.MonkeyPatch
@@ -180,6 +182,11 @@ def _retry_not_counted(patch: Patch) -> None:
     patch.setattr(_task_evolving, "_requeued", forgets)
 
 
+def _made_again(patch: Patch) -> None:
+    verdict = LOSSES[LossCause.BACKSTOP]
+    patch.setitem(LOSSES, LossCause.BACKSTOP, verdict._replace(final_while_storing=False))
+
+
 def _duplicate_not_answered(patch: Patch) -> None:
     def silence(*_: object) -> Decision[Any]:
         return Decision()
@@ -248,6 +255,7 @@ BUGS: Final[dict[str, Bug]] = {
     "timers_lost_at_recovery": Bug("deadlines are forgotten at recovery", _timers_lost_at_recovery),
     "tick_lost": Bug("a tick sees only the first that is due", _tick_lost),
     "retry_not_counted": Bug("retries and losses begin anew each time", _retry_not_counted),
+    "made_again": Bug("what is not stored in its time is made again", _made_again),
     "duplicate_not_answered": Bug("who asks twice is answered once", _duplicate_not_answered),
     "positions_outside": Bug("positions stand outside of the transaction", _positions_outside),
     "tombstones_lost": Bug("a deleted row comes back at recovery", _tombstones_lost),

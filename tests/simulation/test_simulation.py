@@ -53,6 +53,7 @@ def test_the_seeds_together_see_everything_happen(outcomes: list[Outcome]) -> No
         *(f"refused:{reason}" for reason in refused),
     ]
     assert [name for name in wanted if seen[name] < 5] == []
+    assert seen["never_stored"] > 2
     assert seen["crashes"] > 2 * len(SEEDS)
     assert seen["dead_letters"] > 2 * len(SEEDS)
     assert seen["poison"] > len(SEEDS)

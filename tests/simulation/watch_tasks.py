@@ -63,6 +63,11 @@ class Task:
     """When the last event of each kind came."""
 
 
+def _is_storing(task: Task) -> bool:
+    """Whether its last attempt has told that its work is made."""
+    return task.at.get("task.storing.v1", -1) >= task.at["task.started.v1"]
+
+
 class TaskBook:
     def __init__(self, watch: "Watch") -> None:
         self._watch = watch
@@ -130,6 +135,7 @@ class TaskBook:
                     )
             case "task.failed.v1" if event.get("loss") == "backstop":
                 self._backstop(name, task, at)
+                self._watch.counts["never_stored"] += _is_storing(task)
             case "task.expired.v1" if task.status == "CREATED":
                 wait_ms = policy.CREATED_WAIT_SECONDS * 1000
                 last = max((kind for kind in _HEARD if kind in task.at), key=task.at.__getitem__)
@@ -148,13 +154,12 @@ class TaskBook:
         demand(task.losses <= 5, f"task {name}: {task.losses} losses")
         if event.get("loss") == "backstop":
             self._backstop(name, task, at)
+            demand(not _is_storing(task), f"task {name}: made again though it was being stored")
         else:
             demand(counted == ("failure" in event), f"task {name}: a loss burns no retry")
 
     def _backstop(self, name: str, task: Task, at: int) -> None:
-        started = task.at["task.started.v1"]
-        storing = task.at.get("task.storing.v1", -1)
-        if storing >= started:
+        if _is_storing(task):
             self._not_before(name, task, "task.storing.v1", at, policy.STORING_SECONDS * 1000)
         else:
             seconds = policy.RUN_LIMIT_SECONDS + policy.BACKSTOP_SECONDS
