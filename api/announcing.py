@@ -130,6 +130,7 @@ async def _register(
         seconds_max=body.seconds or 0,
         upload_id=upload.upload_id,
         instead_of=instead_of,
+        after=row["seq"] if row else 0,
         reply_to=parts.asker.reply_partition,
     )
     return await ask(parts, command)

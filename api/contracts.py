@@ -28,6 +28,9 @@ from schema.ids import DIGEST_CHARACTERS, SHARD_DIGITS
 from schema.words import Lane, MediaKind, Scene, Status
 
 PARAMETER_BYTES_MAX = 16_384
+FULL_SIZE = "1080p"
+PREVIEWED = (Scene.AUTOCUT, Scene.SMART)
+"""Scenes whose first result is a preview; publishing makes it again in full size."""
 MATERIALS_MAX = 16
 MATERIALS_MAX_OF = {"smart": 40, "genai": 1, "matting": 500}
 DEADLINE_SECONDS_MAX = 30 * 86_400
@@ -91,7 +94,8 @@ class AutocutParameters(Strict):
         default="source", description="Shape of the film; the window follows the subject."
     )
     size: Literal["720p", "1080p"] = Field(
-        default="720p", description="Lines of the shorter side: to look at, to publish."
+        default="720p",
+        description="Lines of the shorter side. 1080p is made by publishing the preview, only.",
     )
     title: str = Field(
         default="", max_length=120, description="Stands on the film's first seconds: all see it."
@@ -195,7 +199,8 @@ class Request:
     """A checked submission in the words of the commands: what `POST /v1/tasks` asks for."""
 
     __slots__ = (
-        "deadline_seconds", "fingerprint", "materials", "parameters", "private", "scene",
+        "asks_full_size", "deadline_seconds", "fingerprint", "materials", "parameters", "private",
+        "scene",
     )  # fmt: skip
 
     def __init__(self, document: Mapping[str, Any], fingerprint_key: bytes) -> None:
@@ -205,6 +210,7 @@ class Request:
         self.deadline_seconds: int | None = submission.deadline_seconds
         self.parameters: dict[str, Any] = document.get("parameters") or {}
         """As they were sent: defaults belong to the pipeline, and may change there."""
+        self.asks_full_size = self.scene in PREVIEWED and self.parameters.get("size") == FULL_SIZE
         private: dict[str, str] = {}
         if self.scene is Scene.GENAI:  # words of people travel sealed, wherever they were said
             private = {

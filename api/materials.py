@@ -87,6 +87,7 @@ async def register_material(
     """
     check_tier(parts.standing.policy().tiers.get(claims.tier), body)
     material_id = material_id_of(claims.user_id, body.sha256, body.name)
+    parts.standing.check_fresh()  # it knows of what the decider has forgotten
     row = await own_material(parts, claims, material_id)
     if row is not None and row["status"] in _TAKEN:
         return _registered(material_id, row["status"])

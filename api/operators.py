@@ -13,6 +13,7 @@ from api import contracts
 from api.auth import Claims
 from api.parts import Parts
 from api.problems import Door, at_the_door, refusal, refused
+from api.reads import Row
 from api.submissions import idempotency_key
 from api.tasks import TaskPath, known_id
 from api.wiring import Operator, PartsHere, answer, problems
@@ -26,7 +27,7 @@ from schema.commands import (
     TopUpQuota,
     WithholdResult,
 )
-from schema.ids import AccountId, CommandId, PoolId, UserId, command_id_of
+from schema.ids import AccountId, CommandId, PoolId, TaskId, UserId, command_id_of
 from schema.policy import Policy, PolicyError, read_policy
 from schema.refusals import Refusal
 from schema.replies import Refused
@@ -138,7 +139,10 @@ async def withhold_result(
     body: contracts.WhyRequest,
     key: OptionalKey = None,
 ) -> Response:
-    """Hand a result out no more; its owner is told why. Addresses that he has end in an hour."""
+    """Hand a result out no more; its owner is told why. Addresses that he has end in an hour.
+
+    A preview and its full size are one work: either goes with the other.
+    """
     command = WithholdResult(
         command_id=_command_id(claims, "withhold", key),
         **await _result_of(parts, task_id),
@@ -157,7 +161,7 @@ async def restore_result(
     body: contracts.WhyRequest,
     key: OptionalKey = None,
 ) -> Response:
-    """Hand a withheld result out again, or make a cold one hot."""
+    """Hand a withheld result out again, as its preview or full size; or make a cold one hot."""
     command = RestoreResult(
         command_id=_command_id(claims, "restore", key),
         **await _result_of(parts, task_id),
@@ -177,7 +181,18 @@ async def _result_of(parts: Parts, task_id: str) -> dict[str, Any]:
         raise at_the_door(Door.RESULT_NOT_READY, f"The task is {row['status']}.")
     if row["result_state"] == "deleted":
         raise refusal(Refusal.RESULT_DELETED)
-    return {name: row[name] for name in ("task_id", "user_id", "tenant_id")}
+    found = {name: row[name] for name in ("task_id", "user_id", "tenant_id")}
+    return found | {"publishes": await _preview_of(parts, row)}
+
+
+async def _preview_of(parts: Parts, row: Row) -> TaskId | None:
+    """The preview that this result is the full size of; not one that is deleted, and forgotten."""
+    if row["publishes"] is None:
+        return None
+    preview = await parts.tasks.get(TaskId(row["publishes"]))
+    if preview is None or preview["result_state"] == "deleted":
+        return None
+    return TaskId(row["publishes"])
 
 
 @router.post("/keys/release", response_model=contracts.DoneView, status_code=202)

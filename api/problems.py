@@ -42,6 +42,7 @@ class Door(StrEnum):
     CONSISTENCY_INVALID = "consistency_token_invalid"
     CURSOR_INVALID = "cursor_invalid"
     RESULT_NOT_READY = "result_not_ready"
+    PUBLISHED_IN_VAIN = "published_in_vain"
     PARTS_MISSING = "parts_missing"
     PIECES_MISSING = "pieces_missing"
     PART_UNKNOWN = "part_unknown"
@@ -117,6 +118,11 @@ _DOOR: dict[Door, tuple[int, str, str]] = {
         409,
         "There is no result",
         "Wait until the task is SUCCEEDED; one that ended otherwise has none.",
+    ),
+    Door.PUBLISHED_IN_VAIN: (
+        409,
+        "Making it in full size has come to nothing each time",
+        "Read the task in `task_id` for the reason; then submit it anew.",
     ),
     Door.PARTS_MISSING: (
         409,

@@ -21,13 +21,10 @@ from schema.refusals import Refusal
 from schema.replies import Refused
 from schema.routes import route
 from schema.wires.objects import ObjectStoreUnavailableError
-from schema.words import Scene, Status
+from schema.words import Status
 
 RESULT_SECONDS: Final = 3_600
 NAME_CHARACTERS_MAX: Final = 100
-FULL_SIZE: Final = "1080p"
-PUBLISHED_AGAIN: Final = (Scene.AUTOCUT, Scene.SMART)
-"""Scenes whose first result is a preview; publishing makes it again in full size."""
 TRIES_MAX: Final = 8
 """How often the same result may be published anew, after one that came to nothing."""
 _UNFIT: Final = frozenset('<>:"/\\|?*%')
@@ -68,19 +65,19 @@ async def publish(
 ) -> Response:
     """Publish a result. A preview is made again in full size, by a task of its own, at its price.
 
-    Asked again it is the same task. What is full size already is only marked.
+    Asked again it is the same task, unless that has come to nothing. What is full size already is
+    only marked.
     """
     own = own_id(claims, task_id)
     row = await present_task(parts, claims, own, promised_seq(parts, request, own))
     check_there(row)
     if is_full_size(row):
-        await _tell_published(parts, claims, own, own, answered=True)
+        await _mark_published(parts, claims, own)
         return answer({"task_id": own, "published_by": own, "submission": None})
     private = views.opened(parts.keys, claims.user_id, row["private"])
     by = await _next_task(parts, claims, own)
     document = full_size_of(row, private)
     submission = await parts.submissions.publish(claims, own, by, document)
-    await _tell_published(parts, claims, own, by, answered=False)
     return answer({"task_id": own, "published_by": by, "submission": submission}, 202)
 
 
@@ -144,7 +141,7 @@ def _fit(title: str) -> str:
 def is_full_size(row: Row) -> bool:
     """Whether there is no larger one to be made of it."""
     parameters: Mapping[str, Any] = row["parameters"]
-    return row["scene"] not in PUBLISHED_AGAIN or parameters.get("size") == FULL_SIZE
+    return row["scene"] not in contracts.PREVIEWED or parameters.get("size") == contracts.FULL_SIZE
 
 
 def full_size_of(row: Row, private: Mapping[str, str]) -> dict[str, Any]:
@@ -152,16 +149,27 @@ def full_size_of(row: Row, private: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "scene": row["scene"],
         "materials": list(row["material_ids"]),
-        "parameters": {**row["parameters"], "size": FULL_SIZE},
+        "parameters": {**row["parameters"], "size": contracts.FULL_SIZE},
     }
     return document | {name: private[name] for name in ("title", "prompt") if name in private}
 
 
 async def _next_task(parts: Parts, claims: Claims, task_id: TaskId) -> TaskId:
-    """The task that publishes it: the first that has not come to nothing."""
+    """The task that publishes it: the first that has not come to nothing; raises Problem (409).
+
+    That it publishes it is told to the result by the task itself, once it is accepted.
+    """
     tries = [publishing_id(claims, task_id, number) for number in range(TRIES_MAX)]
     known = await parts.reads.known_tasks(tries)
-    return next((one for one in tries if not _came_to_nothing(known.get(one))), tries[-1])
+    for one in tries:
+        if not _came_to_nothing(known.get(one)):
+            return one
+    last = tries[-1]
+    raise at_the_door(
+        Door.PUBLISHED_IN_VAIN,
+        f"The last of {TRIES_MAX} tasks is {known[last].status}.",
+        members={"task_id": last},
+    )
 
 
 def _came_to_nothing(known: KnownTask | None) -> bool:
@@ -172,22 +180,17 @@ def _came_to_nothing(known: KnownTask | None) -> bool:
     }
 
 
-async def _tell_published(
-    parts: Parts, claims: Claims, task_id: TaskId, by: TaskId, *, answered: bool
-) -> None:
-    """Say so to the result; raises Problem."""
+async def _mark_published(parts: Parts, claims: Claims, task_id: TaskId) -> None:
+    """Say so to the result, which is full size itself; raises Problem."""
     command = PublishResult(
-        command_id=command_id_of("publish", task_id, by),
+        command_id=command_id_of("publish", task_id, task_id),
         task_id=task_id,
         user_id=claims.user_id,
         tenant_id=claims.tenant_id,
-        by=by,
-        reply_to=parts.asker.reply_partition if answered else None,
+        by=task_id,
+        reply_to=parts.asker.reply_partition,
     )
     place = route(command, parts.asker.partitions)
-    if not answered:
-        await parts.asker.tell(command, place)
-        return
     parts.asker.check(place)
     reply = await parts.asker.ask(command, place)
     if isinstance(reply, Refused):

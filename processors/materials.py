@@ -1,6 +1,8 @@
 """Material commands in, material events out: the single writer of every material and result."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from commands import materials
 from commands.decider import TimerDue
@@ -23,8 +25,10 @@ class Materials:
         self._table = tables.materials
         self._results = tables.results
         self._outbox = outbox
-        self._due = DueIndex(results.due_ms)
-        self._results.listen(self._due)
+        self._due = DueIndex(materials.due_ms)
+        self._table.listen(self._due)
+        self._results_due = DueIndex(results.due_ms)
+        self._results.listen(self._results_due)
 
     def handle(self, step: Step, record: Record) -> None:
         """One command."""
@@ -42,20 +46,36 @@ class Materials:
         self._outbox.write(step, Topic.MATERIAL_EVENTS, command.material_id, decision, reply_to)
 
     def tick(self, step: Step, limit: int) -> bool:
-        """Tombstones to be forgotten, earliest first; whether more are due."""
+        """What is due of materials and of results, earliest first; whether more is."""
+        more = self._tick(step, limit, self._due, "material", self._fire)
+        return self._tick(step, limit, self._results_due, "result", self._fire_result) or more
 
+    def _tick(
+        self,
+        step: Step,
+        limit: int,
+        index: DueIndex[Any],
+        noun: str,
+        fire: Callable[[Step, str], None],
+    ) -> bool:
         def waits(key: bytes) -> bool:
-            return step.waits(b"result/" + key)
+            return step.waits(f"{noun}/".encode() + key)
 
         now = now_of(step, Topic.TASK_COMMANDS)
         count = 0
-        for key in self._due.due(step.partition, now.served_ms, limit, waits):
+        for key in index.due(step.partition, now.served_ms, limit, waits):
             count += 1
-            task_id = key.decode()
-            guarded(step, self._outbox, f"result/{task_id}", partial(self._fire, step, task_id))
+            name = key.decode()
+            guarded(step, self._outbox, f"{noun}/{name}", partial(fire, step, name))
         return count == limit
 
-    def _fire(self, step: Step, task_id: str) -> None:
+    def _fire(self, step: Step, material_id: str) -> None:
+        timer = TimerDue(tick_id(step, material_id.encode()), material_id)
+        now, rows = now_of(step, Topic.TASK_COMMANDS), StepRows(step, self._table)
+        decision = materials.on_due(rows, timer, now)
+        self._outbox.write(step, Topic.MATERIAL_EVENTS, material_id, decision, None)
+
+    def _fire_result(self, step: Step, task_id: str) -> None:
         timer = TimerDue(tick_id(step, task_id.encode()), task_id)
         now, rows = now_of(step, Topic.TASK_COMMANDS), StepRows(step, self._results)
         decision = results.on_due(rows, timer, now)

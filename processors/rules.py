@@ -25,7 +25,7 @@ from schema.wires.telemetry import facts
 
 log = logging.getLogger(__name__)
 
-RULES_VERSION = 3
+RULES_VERSION = 4
 """Goes to the journal; raised when the same commands would lead to other events."""
 
 TICK_TIMERS_MAX = 500

@@ -23,6 +23,7 @@ from projections.results import MaterialsAndResults
 from projections.results_sweep import ResultSweep
 from projections.sweeps import Sweeper
 from projections.tasks import Tasks
+from projections.uploads_sweep import UploadSweep
 from projections.watching import Watching
 from schema.settings import Kafka, Postgres, Settings, need
 from schema.settings import Redis as RedisSettings
@@ -134,7 +135,8 @@ def _sweeps(
         partitions=kafka.partitions,
         cold_class=objects.cold_class,
     )
-    return [results.run()]
+    uploads = UploadSweep(postgres.dsn, objects, kafka, registry)
+    return [results.run(), uploads.run()]
 
 
 async def _open(

@@ -59,7 +59,6 @@ TABLE materials
     assembling_at timestamp with time zone
     used_at timestamp with time zone
     CONSTRAINT materials_pkey PRIMARY KEY (material_id)
-    CREATE INDEX materials_assembling ON public.materials USING btree (assembling_at) WHERE (status = 'ASSEMBLING'::text)
     CREATE INDEX materials_of_user ON public.materials USING btree (user_id, created_at DESC)
     CREATE INDEX materials_ready ON public.materials USING btree (used_at) WHERE (status = 'READY'::text)
     CREATE INDEX materials_registered ON public.materials USING btree (active_at) WHERE (status = 'REGISTERED'::text)
@@ -429,3 +428,10 @@ TABLE tasks PARTITION BY HASH (shard)
     PARTITION tasks_61 FOR VALUES WITH (modulus 64, remainder 61)
     PARTITION tasks_62 FOR VALUES WITH (modulus 64, remainder 62)
     PARTITION tasks_63 FOR VALUES WITH (modulus 64, remainder 63)
+TABLE uploads_seen
+    material_id text NOT NULL
+    upload_id text NOT NULL
+    parts text NOT NULL
+    looked_at timestamp with time zone NOT NULL
+    CONSTRAINT uploads_seen_pkey PRIMARY KEY (material_id)
+    CREATE INDEX uploads_seen_by_age ON public.uploads_seen USING btree (looked_at)

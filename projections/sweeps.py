@@ -1,4 +1,4 @@
-"""What the read models see left lying: uploads nobody looked at, or goes on with, or uses any more.
+"""What the read models see left lying: uploads that nobody goes on with, or uses any more.
 
 Only asked for here, by commands: whether it is so is the decider's to judge, in its own clock, so
 asking twice, or too early, does nothing. Nothing is asked while the log is still being folded:
@@ -16,7 +16,7 @@ import asyncpg
 from projections.folding import Db
 from projections.projector import CONFUSED
 from schema.codec import encode
-from schema.commands import AbandonMaterial, ChillMaterial, CompleteMaterial
+from schema.commands import AbandonMaterial, ChillMaterial
 from schema.ids import MaterialId, TenantId, UserId, command_id_of
 from schema.routes import Routed, route
 from schema.settings import Kafka
@@ -24,7 +24,7 @@ from schema.wires.log import LogUnavailableError, LogWriter
 from schema.wires.telemetry import facts, stop_quietly
 
 _SQL: Final = (Path(__file__).parent / "sql" / "sweeps.sql").read_text().split("\n-- ;;\n")
-_IS_DUE, _SILENT, _LYING, _UNUSED = _SQL
+_IS_DUE, _LYING, _UNUSED = _SQL
 PAGE: Final = 500
 """At most so many of each at once: the others are found the next time."""
 EVERY_SECONDS: Final = 30
@@ -41,18 +41,6 @@ class Sweep(NamedTuple):
     name: str
     query: str
     ask: Callable[[Row], Routed]
-
-
-def _again(row: Row) -> CompleteMaterial:
-    """The prober may have died over it: it shall look again."""
-    tries: int = row["tries"]
-    return CompleteMaterial(
-        command_id=command_id_of("assemble", row["material_id"], str(tries)),
-        material_id=MaterialId(row["material_id"]),
-        user_id=UserId(row["user_id"]),
-        tenant_id=TenantId(row["tenant_id"]),
-        again_after=tries,
-    )
 
 
 def _abandon(row: Row) -> AbandonMaterial:
@@ -74,7 +62,6 @@ def _chill(row: Row) -> ChillMaterial:
 
 
 SWEEPS: Final = (
-    Sweep("assembled_again", _SILENT, _again),
     Sweep("abandoned", _LYING, _abandon),
     Sweep("chilled", _UNUSED, _chill),
 )

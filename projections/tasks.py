@@ -3,6 +3,9 @@
 A milestone is an event and writes no row: its percent is read from `task_events`. Rows that are
 made in a batch are copied in whole; the others are changed by one statement. Each token that was
 started has a row in `task_attempts`; what attempts burnt is added up in `pool_waste`.
+
+What a checkpoint keeps of an attempt (`saved_ms`) is no waste as long as another one may go on from
+it. When it is given up it is: so all card time is of use, kept, or waste.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +22,7 @@ from schema.topics import Topic
 from schema.words import LossCause, Status
 
 _SQL: Final = (Path(__file__).parent / "sql" / "tasks.sql").read_text().split("\n-- ;;\n")
-_LAST_SEQS, _MERGE, _START_ATTEMPTS, _END_ATTEMPTS, _ADD_WASTE = _SQL
+_LAST_SEQS, _MERGE, _START_ATTEMPTS, _END_ATTEMPTS, _ADD_WASTE, _DROP = _SQL
 _EVENT_COLUMNS: Final = (
     "task_id", "seq", "user_id", "log_partition", "log_offset", "kind", "at", "body",
 )  # fmt: skip
@@ -126,6 +129,16 @@ class _End(NamedTuple):
     card_measured: bool
 
 
+class _Drop(NamedTuple):
+    """What was kept of a task's attempts is given up."""
+
+    task_id: str
+    above: int
+    """Attempts up to this token have nothing to give up any more."""
+    upto: int
+    cause: str
+
+
 _GOES_ON: Final = (None,) * len(_End._fields[2:])
 
 
@@ -136,6 +149,7 @@ class _Batch:
         self.rows: dict[str, _Row] = {}
         self.starts: list[_Start] = []
         self.ends: dict[tuple[str, int], _End] = {}
+        self.drops: dict[str, list[_Drop]] = {}
 
     def fold(self, event: e.TaskEvent) -> None:
         """One event, in order."""
@@ -151,6 +165,12 @@ class _Batch:
             self.starts.append(_start(row, event))
         elif (end := _end(event)) is not None:
             self.ends.setdefault((end.task_id, end.token), end)
+        if (given_up := _given_up(event)) is not None:
+            drops = self.drops.setdefault(event.task_id, [])
+            upto, cause = given_up
+            above = drops[-1].upto if drops else 0
+            if upto > above:
+                drops.append(_Drop(event.task_id, above, upto, cause))
 
     async def write(self, db: Db) -> None:
         """Attempts first: what they don't know of their task stands there as it was."""
@@ -162,6 +182,7 @@ class _Batch:
         await put(db, _START_ATTEMPTS, started)
         await put(db, _ADD_WASTE, _waste(self.starts, ends))
         await put(db, _END_ATTEMPTS, list(self.ends.values()))
+        await put(db, _DROP, [drop for drops in self.drops.values() for drop in drops])
         new = [_new_values(row) for row in self.rows.values() if row.created_at is not None]
         changed = [_changed_values(row) for row in self.rows.values() if row.created_at is None]
         await copy(db, "tasks", _NEW_COLUMNS, new)
@@ -272,6 +293,23 @@ def _end(event: e.TaskEvent) -> _End | None:
             return _end_of(event, "lost" if event.loss else "failed", cause)
         case e.TaskCanceled():
             return _end_of(event, "canceled", "canceled")
+        case _:
+            return None
+
+
+def _given_up(event: e.TaskEvent) -> tuple[int, str] | None:
+    """Up to which token nobody goes on any more from what was kept, and why."""
+    match event:
+        case e.TaskRequeued() if event.counted:
+            return event.token, event.loss or event.failure or "failed"
+        case e.TaskFailed():
+            return event.token, event.loss or event.last_failure or event.failure
+        case e.TaskCanceled():
+            return event.token, "canceled"
+        case e.TaskExpired():
+            return event.token, "expired"
+        case e.TaskSucceeded() if event.facts.get("started_anew"):
+            return event.token - 1, "started_anew"
         case _:
             return None
 

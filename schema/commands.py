@@ -78,6 +78,8 @@ class RetryTask(Command, tag="task.retry.v1"):
     account_id: AccountId
     scene: Scene
     tier: str
+    materials: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """How many the task has: its price may depend on it."""
     reply_to: int | None = None
 
 
@@ -476,7 +478,7 @@ class MediaFacts(Part):
     has_alpha: bool = False
     hdr: bool = False
     animated: bool = False
-    """A picture that moves (GIF, APNG, animated WebP)."""
+    """A picture that moves (GIF, APNG, animated WebP or AVIF)."""
 
 
 class OfMaterialCommand(Command):
@@ -504,19 +506,27 @@ class RegisterMaterial(OfMaterialCommand, tag="material.register.v1"):
     instead_of: str = ""
     """The upload of a REGISTERED material that this one replaces: the store lost it, or (empty) it
     was registered by an older release. Any other is ignored: it has been replaced already."""
+    after: Seq = 0
+    """The last event of the material that the read model knows: where its decider has forgotten it,
+    its events are numbered on from here. 0: there was none."""
     reply_to: int | None = None
 
 
 class TouchUpload(OfMaterialCommand, tag="material.touch.v1"):
-    """The upload goes on: from the api when parts are asked for or told, at most once a minute."""
+    """The upload goes on.
+
+    From the api when parts are asked for or told, at most once a minute; from the sweep when it has
+    found new ones in the store.
+    """
 
 
 class CompleteMaterial(OfMaterialCommand, tag="material.complete.v2"):
     """The caller says that all parts are there: they are joined, read and probed."""
 
     again_after: int = 0
-    """From the sweep: the number of the try that nothing was heard of; another one begins, unless
-    one has. 0: from the caller, whose word begins one only if none is on its way."""
+    """Of an older release's sweep: the number of the try that nothing was heard of; another one
+    begins, unless one has. 0: from the caller, or from the sweep that has found all parts in the
+    store: their word begins one only if none is on its way."""
     reply_to: int | None = None
 
 
@@ -652,6 +662,8 @@ class WithholdResult(OfResultCommand, tag="result.withhold.v1"):
 
     reason: str
     who: str
+    publishes: TaskId | None = None
+    """The task whose result this one is in full size: it is the same work, and goes with it."""
     reply_to: int | None = None
 
 
@@ -660,11 +672,17 @@ class RestoreResult(OfResultCommand, tag="result.restore.v1"):
 
     who: str
     why: str
+    publishes: TaskId | None = None
+    """As in WithholdResult."""
     reply_to: int | None = None
 
 
 class PublishResult(OfResultCommand, tag="result.publish.v1"):
-    """Its caller publishes it."""
+    """It is published.
+
+    From the task that makes it in full size, once that is accepted; or from its caller, where it is
+    full size already.
+    """
 
     by: TaskId
     """The task that makes it in full size; its own, if it is full size already."""

@@ -517,7 +517,7 @@ class MaterialAssembling(OfMaterial, tag="material.assembling.v1"):
     """Of the try: 1, 2, … over the whole life of the material. A higher one replaces none: the
     first verdict on this upload counts, of whichever try."""
     again: bool = False
-    """Nothing was heard of the try before, which may still go on."""
+    """By itself: nothing was heard of the try before, which may still go on."""
     content_type: str
     size: Bytes
     sha256: str

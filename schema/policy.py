@@ -16,6 +16,8 @@ from schema.message import Micros, Part
 from schema.topics import POOL_PARTITIONS
 from schema.words import Lane, Scene
 
+CREATED_WAIT_SECONDS_MIN: Final = 720
+"""While a material is looked at its tasks hear of it every ten minutes: they must wait longer."""
 MICROS_MAX: Final = 10**15
 """No amount on the wire is larger (`schema.message.Micros`)."""
 
@@ -39,14 +41,37 @@ class Price(Part):
     """The share of `base_micros` that a task canceled while RUNNING still pays."""
 
 
+class EachMaterial(Part):
+    """What every material of a task beyond the first adds to its price and to its run limit."""
+
+    base_micros: Micros = 0
+    card_seconds_max: Count = 0
+    run_limit_seconds: Count = 0
+
+
 class ScenePolicy(Part):
     pool_id: PoolId
     price: Price
     run_limit_seconds: Positive = 600
+    each_material: EachMaterial = EachMaterial()
+    """For scenes that make something of each material: a batch costs and lasts by its size."""
     created_wait_seconds: Positive = 900
-    """How long a task waits for its material before it EXPIRES."""
+    """How long a task waits for its material before it EXPIRES, from the last sign of that on."""
     lower_spec: bool = False
     """Whether it can be made with less (size, steps) when memory or room is short."""
+
+    def price_of(self, materials: int) -> Price:
+        """The price of a task with so many materials."""
+        more, each, price = max(materials - 1, 0), self.each_material, self.price
+        return msgspec.structs.replace(
+            price,
+            base_micros=price.base_micros + more * each.base_micros,
+            card_seconds_max=price.card_seconds_max + more * each.card_seconds_max,
+        )
+
+    def run_limit_of(self, materials: int) -> int:
+        """The seconds that a task with so many materials may run."""
+        return self.run_limit_seconds + max(materials - 1, 0) * self.each_material.run_limit_seconds
 
 
 class UserLimits(Part):
@@ -233,6 +258,12 @@ def read_policy(document: bytes) -> Policy:
         raise PolicyError(str(error)) from error
     _refuse_unknown_fields(policy, raw, "")
     check_policy(policy)
+    for name, scene in policy.scenes.items():
+        if scene.created_wait_seconds < CREATED_WAIT_SECONDS_MIN:
+            raise PolicyError(
+                f"scenes.{name}.created_wait_seconds: at least {CREATED_WAIT_SECONDS_MIN}, "
+                "or tasks expire while their material is looked at"
+            )
     return policy
 
 

@@ -8,8 +8,9 @@ A task that needs a material attaches to it and is told as soon as it is known: 
 `RejectMaterial`; until then it hears that the upload goes on (`ExtendWait`).
 
 A material's id is derived from its user, digest and name, so the same id is the same content. One
-that was refused, or aborted because its upload was left lying, may be declared again. One that no
-task has used for long is COLD until one does.
+that was refused, or aborted because its upload was left lying, may be declared again; after some
+days it is forgotten here, and who asks for it hears that it is unknown, until it is declared again.
+One that no task has used for long is COLD until one does.
 
 Read in this order: `states` (one type each, and the table of moves), `deciding` (which rule judges
 a command), `uploading` (up to the verdict), `concluding` (the verdict, and its use), `evolving`,

@@ -6,8 +6,20 @@ from commands.decider import Now, Rows, TimerDue
 from commands.materials import concluding, uploading
 from commands.materials.evolving import evolve
 from commands.materials.follow_ups import NOTHING, Asked, MaterialDecision
-from commands.materials.states import INITIAL, MaterialRow, MaterialState
+from commands.materials.states import (
+    INITIAL,
+    Aborted,
+    Absent,
+    Assembling,
+    Cold,
+    MaterialRow,
+    MaterialState,
+    Ready,
+    Registered,
+    Rejected,
+)
 from schema import commands as c
+from schema.ids import MaterialId
 from schema.routes import MaterialBound
 
 
@@ -39,23 +51,53 @@ def handle(rows: Rows[MaterialRow], command: c.MaterialCommand, now: Now) -> Mat
     """Decide on the row of the material, and put what becomes of it."""
     if isinstance(command, c.ReleaseKey):
         return NOTHING  # the engine's: it lets the parked commands go on
-    state = rows.get(command.material_id) or INITIAL
+    state: MaterialState = rows.get(command.material_id) or INITIAL
+    if isinstance(state, Absent) and isinstance(command, c.RegisterMaterial):
+        # What is forgotten is numbered on where it ended, so that no reader misses its events.
+        state = Absent(seq=command.after)
     decision = decide(state, command, now)
-    for event in decision.events:
-        state = evolve(state, event, now.served_ms)
-        rows.put(command.material_id, state)
+    _settle(rows, command.material_id, state, decision, now)
     return decision
 
 
-def due_ms(row: MaterialRow) -> int | None:  # noqa: ARG001 - the same shape for every noun
-    """Nothing happens to a material by itself; what is not used is swept by command."""
-    return None
+def due_ms(row: MaterialRow) -> int | None:
+    """When (served clock) something happens to it by itself."""
+    match row:
+        case Assembling():
+            return uploading.again_due_ms(row)
+        case Rejected() | Aborted():
+            return row.until_ms
+        case Registered() | Ready() | Cold():
+            return None
+        case _:
+            assert_never(row)
 
 
-def on_due(
-    rows: Rows[MaterialRow],  # noqa: ARG001 - the same shape for every noun
-    timer: TimerDue,  # noqa: ARG001
-    now: Now,  # noqa: ARG001
-) -> MaterialDecision:
-    """Never due."""
-    return NOTHING
+def on_due(rows: Rows[MaterialRow], timer: TimerDue, now: Now) -> MaterialDecision:
+    """What the deadline of a row leads to; nothing if it is gone or lies ahead again."""
+    row = rows.get(timer.key)
+    due = None if row is None else due_ms(row)
+    if row is None or due is None or due > now.served_ms:
+        return NOTHING
+    asked = Asked(timer.command_id, MaterialId(timer.key), now, row.seq)
+    match row:
+        case Assembling():
+            decision = uploading.ask_again(row, asked)
+        case Rejected() | Aborted():
+            rows.delete(timer.key)
+            return NOTHING
+        case Registered() | Ready() | Cold():
+            return NOTHING
+        case _:
+            assert_never(row)
+    _settle(rows, timer.key, row, decision, now)
+    return decision
+
+
+def _settle(
+    rows: Rows[MaterialRow], key: str, state: MaterialState, decision: MaterialDecision, now: Now
+) -> None:
+    """Put what the events make of the material."""
+    for event in decision.events:
+        state = evolve(state, event, now.served_ms)
+        rows.put(key, state)

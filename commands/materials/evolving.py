@@ -10,6 +10,7 @@ import msgspec
 from commands.decider import ImpossibleEventError
 from commands.materials.states import (
     ATTACHED_MAX,
+    FORGET_MS,
     Aborted,
     Absent,
     Assembling,
@@ -51,10 +52,10 @@ def evolve(  # noqa: C901, PLR0912 - a branch for each event
                 return made_ready(state, event, served_ms)
         case e.MaterialRefused():
             if isinstance(state, Registered | Assembling):
-                return _refused(state, event)
+                return _refused(state, event, served_ms)
         case e.MaterialAborted():
             if isinstance(state, Registered):
-                return _aborted(state, event)
+                return _aborted(state, event, served_ms)
         case e.MaterialChilled():
             if isinstance(state, Ready):
                 return _chilled(state, event)
@@ -123,6 +124,7 @@ def _assembling(
         tries=event.number,
         first_try=state.first_try if isinstance(state, Assembling) else event.number,
         active_ms=state.active_ms if isinstance(state, Assembling) else served_ms,
+        asked_ms=served_ms,
     )
 
 
@@ -158,7 +160,7 @@ def made_ready(state: Registered | Assembling, event: e.MaterialReady, served_ms
     )
 
 
-def _refused(state: Registered | Assembling, event: e.MaterialRefused) -> Rejected:
+def _refused(state: Registered | Assembling, event: e.MaterialRefused, served_ms: int) -> Rejected:
     return Rejected(
         seq=event.seq,
         user_id=state.user_id,
@@ -167,10 +169,11 @@ def _refused(state: Registered | Assembling, event: e.MaterialRefused) -> Reject
         sha256=state.sha256,
         reason=event.reason,
         tries=state.tries,
+        until_ms=served_ms + FORGET_MS,
     )
 
 
-def _aborted(state: Registered, event: e.MaterialAborted) -> Aborted:
+def _aborted(state: Registered, event: e.MaterialAborted, served_ms: int) -> Aborted:
     return Aborted(
         seq=event.seq,
         user_id=state.user_id,
@@ -178,6 +181,7 @@ def _aborted(state: Registered, event: e.MaterialAborted) -> Aborted:
         size=state.size,
         sha256=state.sha256,
         tries=state.tries,
+        until_ms=served_ms + FORGET_MS,
     )
 
 

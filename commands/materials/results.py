@@ -4,6 +4,9 @@ A result is there once its task is SUCCEEDED, and then it is hot; nothing is rem
 nothing has happened to. Age is no business of this decider: a sweep proposes what is old enough,
 and says which event of the result it has seen. The tombstone is an event; objects go after it.
 
+A preview and the result that makes it in full size are one work: withheld or restored, each takes
+the other along. The preview knows the other (`published_by`); of the other, who asks says it.
+
 Read the states, the table of moves, `decide` with its branches, `evolve`; then `handle` and
 `on_due`, which the shell calls. Rows stand under the task's id, deliveries under their source.
 """
@@ -15,7 +18,7 @@ import msgspec
 from commands.decider import Decision, ImpossibleEventError, Now, Rows, TimerDue, wire_name
 from schema import commands as c
 from schema import events as e
-from schema.ids import CommandId, TenantId, UserId, event_id_of
+from schema.ids import CommandId, EventId, TaskId, TenantId, UserId, event_id_of, follow_up_id
 from schema.message import KeywordOnly
 from schema.refusals import Refusal
 from schema.replies import Accepted, CommandRefused, Refused, ReplyMessage
@@ -65,6 +68,8 @@ class Withheld(_Kept, tag="result_withheld"):
 
     cold: bool = False
     """What it is again when it is restored."""
+    reason: str = ""
+    who: str = ""
 
 
 class Deleted(_Kept, tag="result_deleted"):
@@ -108,6 +113,7 @@ TRANSITIONS: Final[dict[tuple[type[ResultState], type[e.OfResult]], frozenset[ty
     (Cold, e.ResultWithheld): frozenset({Withheld}),
     (Cold, e.ResultPublished): frozenset({Cold}),
     (Withheld, e.ResultRestored): frozenset({Hot, Cold}),
+    (Withheld, e.ResultPublished): frozenset({Withheld}),
     (Withheld, e.ResultDeleted): frozenset({Deleted}),
 }
 """Every move there is, as data; `evolve` says the same as code, and a test holds them together."""
@@ -166,7 +172,8 @@ def _withhold(state: ResultState, command: c.WithholdResult, now: Now) -> Result
             event = e.ResultWithheld(
                 **_of(state, command, now), reason=command.reason, who=command.who
             )
-            return Decision((event,), reply=_accepted(command, now, event.seq, Withheld))
+            reply = _accepted(command, now, event.seq, Withheld)
+            return Decision((event,), _others(state, command, event.event_id), reply)
         case Withheld():
             return Decision(reply=_accepted(command, now, state.seq, Withheld))
         case Deleted():
@@ -183,7 +190,9 @@ def _restore(state: ResultState, command: c.RestoreResult, now: Now) -> ResultDe
                 **_of(state, command, now), cold=cold, who=command.who, why=command.why
             )
             reply = _accepted(command, now, event.seq, Cold if cold else Hot)
-            return Decision((event,), reply=reply)
+            # Made hot again, it alone is.
+            others = _others(state, command, event.event_id) if isinstance(state, Withheld) else ()
+            return Decision((event,), others, reply)
         case Untouched() | Hot():
             return Decision(reply=_accepted(command, now, state.seq, Hot))
         case Deleted():
@@ -200,12 +209,45 @@ def _publish(state: ResultState, command: c.PublishResult, now: Now) -> ResultDe
             event = e.ResultPublished(**_of(state, command, now), by=command.by)
             kind = Cold if isinstance(state, Cold) else Hot
             return Decision((event,), reply=_accepted(command, now, event.seq, kind))
-        case Withheld():
+        case Withheld() if command.by == command.task_id:
             return _refuse(command, now, Refusal.RESULT_WITHHELD)
+        case Withheld() if command.by == state.published_by:
+            return Decision(reply=_accepted(command, now, state.seq, Withheld))
+        case Withheld():  # its task was accepted before it was withheld: that result goes with it
+            event = e.ResultPublished(**_of(state, command, now), by=command.by)
+            reply = _accepted(command, now, event.seq, Withheld)
+            held = c.WithholdResult(
+                command_id=follow_up_id(event.event_id, "w"),
+                task_id=command.by,
+                user_id=command.user_id,
+                tenant_id=command.tenant_id,
+                reason=state.reason,
+                who=state.who,
+            )
+            return Decision((event,), (held,), reply)
         case Deleted():
             return _refuse(command, now, Refusal.RESULT_DELETED)
         case _:
             assert_never(state)
+
+
+def _others(
+    state: ResultState, command: c.WithholdResult | c.RestoreResult, event_id: EventId
+) -> tuple[c.WithholdResult | c.RestoreResult, ...]:
+    """The same for the results that are the same work; told of one that is so, it does nothing."""
+    by = "" if isinstance(state, Untouched) else state.published_by
+    named = dict.fromkeys((TaskId(by), command.publishes or TaskId("")))
+    return tuple(
+        msgspec.structs.replace(
+            command,
+            command_id=follow_up_id(event_id, f"o{number}"),
+            task_id=task_id,
+            publishes=None,
+            reply_to=None,
+        )
+        for number, task_id in enumerate(named)
+        if task_id not in ("", command.task_id)
+    )
 
 
 def _of(state: ResultState, command: ResultBound, now: Now) -> dict[str, Any]:
@@ -237,12 +279,16 @@ def evolve(state: ResultState, event: e.OfResult, served_ms: int) -> KeptRow:
         case e.ResultChilled() if isinstance(state, Untouched | Hot):
             return Cold(**kept)
         case e.ResultWithheld() if not isinstance(state, Withheld):
-            return Withheld(**kept, cold=isinstance(state, Cold))
+            return Withheld(
+                **kept, cold=isinstance(state, Cold), reason=event.reason, who=event.who
+            )
         case e.ResultRestored() if isinstance(state, Withheld) or (
             isinstance(state, Cold) and not event.cold
         ):
             return Cold(**kept) if event.cold else Hot(**kept)
-        case e.ResultPublished() if not isinstance(state, Withheld):
+        case e.ResultPublished() if isinstance(state, Withheld):
+            return msgspec.structs.replace(state, seq=event.seq, published_by=event.by)
+        case e.ResultPublished():
             published: dict[str, Any] = {**kept, "published_by": event.by}
             return Cold(**published) if isinstance(state, Cold) else Hot(**published)
         case e.ResultDeleted():

@@ -15,6 +15,9 @@ from schema.message import KeywordOnly
 ATTACHED_MAX: Final = 8
 """How many of the last tasks of a READY material are remembered, to know an order told twice."""
 
+FORGET_MS: Final = 7 * 24 * 3600 * 1000
+"""So long after its end one that came to nothing is remembered; the read model remembers it on."""
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Row(msgspec.Struct, metaclass=KeywordOnly, frozen=True, array_like=True, gc=False):
@@ -32,9 +35,10 @@ class Upload(Row):
 
 
 class Absent(Row):
-    """No such material. Never a row."""
+    """No such material, or one that is forgotten. Never a row."""
 
     seq: int = 0
+    """Of the last event before it was forgotten, as the read model knows it."""
 
 
 class _Known(Row):
@@ -67,6 +71,8 @@ class Assembling(_Known, tag="assembling"):
     """Verdicts of earlier ones are on what was uploaded before."""
     active_ms: int
     """When it was said."""
+    asked_ms: int = 0
+    """When the prober was asked last."""
 
 
 class _Stored(_Known):
@@ -91,12 +97,15 @@ class Rejected(_Known, tag="refused"):
 
     reason: str
     tries: int = 0
+    until_ms: int = 0
+    """Forgotten from here on, as every deadline in the served clock; 0: of an older release."""
 
 
 class Aborted(_Known, tag="aborted"):
     """Its upload was left lying; nobody waits any more."""
 
     tries: int = 0
+    until_ms: int = 0
 
 
 MaterialRow = Registered | Assembling | Ready | Cold | Rejected | Aborted

@@ -25,6 +25,11 @@ from schema.refusals import MaterialRefusal, Refusal
 TOUCHED_MS: Final = 50_000
 """Signs of an upload that follow sooner are none: about one a minute is written."""
 ABANDONED_MS: Final = 24 * 3600 * 1000
+AGAIN_MS: Final = 2 * 60 * 1000
+"""So long a first try is waited for, then twice as long, and so on."""
+AGAIN_MAX_MS: Final = 10 * 60 * 1000
+"""But no longer than this: whoever waits hears that it goes on with each try, and waits for
+`created_wait_seconds` from then on, which a policy must keep above it."""
 
 
 def register(state: MaterialState, command: c.RegisterMaterial, asked: Asked) -> MaterialDecision:
@@ -99,7 +104,8 @@ def touch(state: MaterialState, command: c.TouchUpload, asked: Asked) -> Materia
 def complete(state: MaterialState, command: c.CompleteMaterial, asked: Asked) -> MaterialDecision:
     """All parts are said to be there: what they are is for the prober to say.
 
-    The sweep names the try that it heard nothing of: only that one is followed by another.
+    `again_after` names a try that nothing was heard of (an older release's sweep told it): only
+    that one is followed by another.
     """
     swept = command.again_after > 0 and command.reply_to is None
     match state:
@@ -124,9 +130,30 @@ def complete(state: MaterialState, command: c.CompleteMaterial, asked: Asked) ->
             assert_never(state)
 
 
+def again_due_ms(state: Assembling) -> int:
+    """When the prober is asked again, for it may have died over it; or given up."""
+    tried = state.tries - state.first_try
+    next_ms = state.asked_ms + min(AGAIN_MS << min(tried, 10), AGAIN_MAX_MS)
+    return min(next_ms, state.active_ms + ABANDONED_MS)
+
+
+def ask_again(state: Assembling, asked: Asked) -> MaterialDecision:
+    """No verdict yet: another try; or the end, when nobody could look at it for a day."""
+    if asked.now.served_ms - state.active_ms >= ABANDONED_MS:
+        return refuse_material(state, asked, MaterialRefusal.NOT_CHECKED)
+    return _asked(state, asked)
+
+
 def _assembling(
     state: Registered | Assembling, command: c.CompleteMaterial, asked: Asked
 ) -> MaterialDecision:
+    decision = _asked(state, asked)
+    reply = f.accepted(command, asked, state.seq + 1, Assembling)
+    return decision._replace(reply=reply)
+
+
+def _asked(state: Registered | Assembling, asked: Asked) -> MaterialDecision:
+    """The prober is asked to look at it."""
     upload = state.upload
     event = e.MaterialAssembling(
         event_id=asked.event_id(),
@@ -145,8 +172,7 @@ def _assembling(
         upload_id=upload.upload_id,
     )
     # Nobody shall wait in vain because it is us who are slow.
-    told = f.extend_waits(asked, state)
-    return Decision((event,), told, f.accepted(command, asked, event.seq, Assembling))
+    return Decision((event,), f.extend_waits(asked, state))
 
 
 def abandon(state: MaterialState, command: c.AbandonMaterial, asked: Asked) -> MaterialDecision:

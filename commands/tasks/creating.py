@@ -88,8 +88,9 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
         lower_spec=command.lower_spec,
         input_limits=command.input_limits,
     )
+    published = _published(origin, asked)
     if origin.material_ids:
-        attached = (
+        attached = tuple(
             c.AttachMaterial(
                 command_id=asked.order_id(f"m{number}"),
                 material_id=material_id,
@@ -99,7 +100,7 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
             )
             for number, material_id in enumerate(dict.fromkeys(origin.material_ids))
         )
-        return Decision((created,), tuple(attached))
+        return Decision((created,), (*attached, *published))
     queued = e.TaskQueued(
         event_id=asked.event_id(1),
         seq=2,
@@ -110,7 +111,21 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
         lane=command.lane,
     )
     order = f.enqueue(asked, spec_of(created, asked.now.served_ms), Course(), 1)
-    return Decision((created, queued), (order,))
+    return Decision((created, queued), (order, *published))
+
+
+def _published(origin: c.Origin, asked: Asked) -> tuple[c.PublishResult, ...]:
+    """The result that this task makes in full size hears of it: only now is it accepted."""
+    if origin.publishes is None:
+        return ()
+    told = c.PublishResult(
+        command_id=asked.order_id("p"),
+        task_id=origin.publishes,
+        user_id=origin.user_id,
+        tenant_id=origin.tenant_id,
+        by=asked.task_id,
+    )
+    return (told,)
 
 
 def confirm_material(state: TaskState, command: c.ConfirmMaterial, asked: Asked) -> TaskDecision:

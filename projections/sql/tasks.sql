@@ -156,3 +156,25 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::big
 ON CONFLICT (pool_id, cause) DO UPDATE SET
     attempts = w.attempts + excluded.attempts, card_ms = w.card_ms + excluded.card_ms,
     burnt_ms = w.burnt_ms + excluded.burnt_ms
+-- ;;
+-- What checkpoints kept of earlier attempts is given up: from here on it is burnt as well, in the
+-- pool where it was worked, by the cause for which it is given up. Each is given up once.
+WITH dropped AS (
+    SELECT a.task_id, a.token, a.pool_id, d.cause, least(a.saved_ms, a.card_ms) AS saved_ms
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[])
+        AS d (task_id, above, upto, cause)
+    CROSS JOIN LATERAL (
+        SELECT * FROM task_attempts
+        WHERE task_attempts.task_id = d.task_id AND task_attempts.token > d.above
+            AND task_attempts.token <= d.upto
+        OFFSET 0
+    ) AS a
+    WHERE a.saved_ms > 0
+),
+emptied AS (
+    UPDATE task_attempts AS a SET saved_ms = 0 FROM dropped
+    WHERE a.task_id = dropped.task_id AND a.token = dropped.token
+)
+INSERT INTO pool_waste AS w
+SELECT pool_id, cause, 0, 0, sum(saved_ms) FROM dropped GROUP BY pool_id, cause
+ON CONFLICT (pool_id, cause) DO UPDATE SET burnt_ms = w.burnt_ms + excluded.burnt_ms

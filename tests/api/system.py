@@ -14,6 +14,7 @@ from api.consistency import ConsistencyTokens
 from cutlog.installation import LOCAL_POLICY, Installation, Plan, RunnerPlan
 from cutlog.up import Up
 from schema.ids import NO_TENANT, TaskId, TenantId, UserId, pseudonym, task_id_of
+from tests.support.midnight import keep_clear_of_midnight
 
 PATIENCE_SECONDS = 60
 REHEARSAL = {"scene": "rehearsal", "parameters": {"no_op": True}}
@@ -64,6 +65,7 @@ class System:
 
     def known_caller(self, sub: str, *, tier: str, tenant: str, scope: str = "") -> "Caller":
         """A user of this name."""
+        keep_clear_of_midnight()
         made = Caller(self, sub, tier=tier, tenant=tenant, scope=scope)
         self._callers.append(made)
         return made

@@ -263,6 +263,26 @@ def test_without_the_store_an_upload_is_put_off_and_goes_on_afterwards(ann: Call
     assert _complete(ann, made["material_id"]).json()["status"] == "READY"
 
 
+def test_a_store_that_says_nothing_holds_no_join_of_pieces_up(ann: Caller) -> None:
+    """More callers than parts that are made at once, and all have their answer."""
+    content = _large()
+    made = _register(ann, _announcement(content))
+    at = f"/v1/materials/{made['material_id']}/parts/2"
+    _send(made["upload"]["parts"], content, [1, 3])
+    _send_pieces(ann.http.get(f"{at}/pieces").json()["missing"], content)
+    stack = ann.system.installation.stack
+    stack.pause("s3")
+    try:
+        with ThreadPoolExecutor(4) as callers:
+            asked = [callers.submit(ann.http.post, f"{at}/join") for _ in range(4)]
+        told = [(one.result().status_code, one.result().json()["code"]) for one in asked]
+    finally:
+        stack.resume("s3")
+    assert told == [(503, "store_away")] * 4
+    assert ann.http.post(f"{at}/join").status_code == 200
+    assert _complete(ann, made["material_id"]).json()["status"] == "READY"
+
+
 # --- pieces --------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ import pytest
 from api.deliveries import Deliveries
 from api.measures import Measures
 from api.problems import Door, at_the_door
-from api.results import download_names, full_size_of, is_full_size
+from api.results import TRIES_MAX, download_names, full_size_of, is_full_size
 from cutlog.client import Client
 from cutlog.publishing import fetch_published
 from schema import commands as c
@@ -289,7 +289,45 @@ def test_a_preview_is_published_by_one_task_that_makes_it_in_full_size(ann: Call
     ann.http.post(f"/v1/tasks/{anew}/cancel")
 
 
-def _forge_preview(ann: Caller) -> str:
+@pytest.mark.integration
+@pytest.mark.parametrize("asked", ["preview", "full"])
+def test_a_preview_and_its_full_size_are_withheld_and_restored_together(
+    ann: Caller, operator: Caller, asked: str
+) -> None:
+    preview = _forge_preview(ann)
+    full = _forge_preview(ann, publishes=preview)
+    for task_id in (preview, full):
+        until(ann, task_id, "status", "SUCCEEDED")
+    result_command(ann, c.PublishResult, preview, by=TaskId(full))
+    until(ann, preview, "published_by", full)
+    path = f"/v1/operator/results/{preview if asked == 'preview' else full}"
+    assert operator.http.post(f"{path}/withhold", json={"why": "moderation"}).status_code == 200
+    for task_id in (preview, full):
+        until(ann, task_id, "result", "withheld")
+        gone = ann.http.get(f"/v1/tasks/{task_id}/result")
+        assert (gone.status_code, gone.json()["detail"]) == (410, "moderation")
+    assert operator.http.post(f"{path}/restore", json={"why": "an error"}).status_code == 200
+    for task_id in (preview, full):
+        until(ann, task_id, "result", "hot")
+
+
+@pytest.mark.integration
+def test_what_came_to_nothing_each_time_is_not_published_once_more(ann: Caller) -> None:
+    preview = _forge_preview(ann)
+    until(ann, preview, "status", "SUCCEEDED")
+    by = ""
+    for _ in range(TRIES_MAX):
+        by = ann.http.post(f"/v1/tasks/{preview}/publish").json()["published_by"]
+        ann.get(by, seq=1)
+        ann.http.post(f"/v1/tasks/{by}/cancel")
+        ann.until(by, "CANCELED")
+    answer = ann.http.post(f"/v1/tasks/{preview}/publish")
+    assert (answer.status_code, answer.json()["code"]) == (409, "published_in_vain")
+    assert answer.json()["task_id"] == by
+    assert "CANCELED" in answer.json()["detail"]
+
+
+def _forge_preview(ann: Caller, publishes: str | None = None) -> str:
     """A smart film that succeeded, by its facts alone: no runner here makes one."""
     task_id = ann.task_id(uuid4().hex)
     account = AccountId(f"u-{ann.user_id}")
@@ -301,6 +339,7 @@ def _forge_preview(ann: Caller) -> str:
         tier="load",
         fingerprint="f",
         parameters={"template": "travel"},
+        publishes=None if publishes is None else TaskId(publishes),
     )
     at = datetime.now(UTC)
 

@@ -1,17 +1,22 @@
 """Materials: declared, sent in parts, assembled and probed, and every task that waits is told."""
 
 from collections.abc import Callable
+from importlib import resources
 
 import msgspec
 import pytest
 
 from commands.materials.states import ATTACHED_MAX
+from commands.materials.uploading import AGAIN_MAX_MS
+from commands.tasks.states import Created, Queued
 from schema import commands as c
 from schema import events as e
 from schema.ids import CommandId, MaterialId, material_id_of
+from schema.policy import CREATED_WAIT_SECONDS_MIN, PolicyError, read_policy
 from schema.refusals import MaterialRefusal, Refusal
 from schema.replies import Accepted, Refused
 from tests.support import material_words as w
+from tests.support import task_words as t
 from tests.support.spec import Story, a
 
 DAY = w.DAY_SECONDS
@@ -114,6 +119,83 @@ def test_a_verdict_without_words_is_none() -> None:
 
 
 # --- several tries --------------------------------------------------------------------------------
+
+
+def test_a_try_that_nothing_is_heard_of_is_followed_by_another_by_itself() -> None:
+    story = w.assembling().given(w.attach())
+    minutes: list[int] = []
+    for minute in range(60):
+        for outcome in story.tick():
+            outcome.then(a(e.MaterialAssembling, again=True, number=len(minutes) + 2))
+            outcome.orders(a(c.ExtendWait, task_id=T1))
+            minutes.append(minute)
+        story.after(60)
+    assert minutes == [2, 6, 14, 24, 34, 44, 54]
+    story.when(w.conclude(1)).then(e.MaterialReady)
+    assert story.after(DAY).tick() == []
+
+
+def test_an_upload_that_is_sent_anew_is_looked_at_as_soon_as_the_first() -> None:
+    story = w.assembling().after(120)
+    story.due().then(a(e.MaterialAssembling, number=2))
+    story.given(w.turn_down(2), w.register(upload="u2"), w.complete())
+    assert story.after(119).tick() == []
+    story.after(1).due().then(a(e.MaterialAssembling, number=4, again=True))
+
+
+def test_an_outage_asks_no_prober_again() -> None:
+    assert w.assembling().after_outage(3 * DAY).tick() == []
+
+
+def test_no_policy_lets_a_task_expire_between_two_signs() -> None:
+    assert CREATED_WAIT_SECONDS_MIN * 1000 >= AGAIN_MAX_MS + 60_000  # a tick may be late
+    document = (resources.files("cutlog") / "policies" / "local.json").read_bytes()
+    short = document.replace(b'"created_wait_seconds": 900', b'"created_wait_seconds": 719', 1)
+    with pytest.raises(PolicyError, match="created_wait_seconds: at least 720"):
+        read_policy(short)
+
+
+@pytest.mark.parametrize("policy", ["local", "production"])
+@pytest.mark.parametrize("completed_hours", [0, 0.2, 20])
+def test_a_task_whose_upload_is_complete_waits_for_the_verdict_as_long_as_it_takes(
+    policy: str, completed_hours: float
+) -> None:
+    """Nobody looks at it, for the whole day that is the most that a task waits."""
+    folder = resources.files("cutlog") / "policies"
+    rules = read_policy((folder / f"{policy}.json").read_bytes())
+    wait = min(scene.created_wait_seconds for scene in rules.scenes.values())
+    upload = w.registered().given(w.attach_of(t.TASK))
+    task = t.world().given(t.create(w.CLIP, wait=wait))
+
+    def minute() -> None:
+        for order in (order for outcome in upload.tick() for order in outcome.decision.orders):
+            task.when(order)
+        task.tick()
+        for story in (upload, task):
+            story.after(60)
+
+    for number in range(round(completed_hours * 60)):
+        minute()
+        for order in upload.when(w.touch(number)).decision.orders:
+            task.when(order)
+    for order in upload.when(w.complete()).decision.orders:
+        task.when(order)
+    for _ in range(24 * 60 - round(completed_hours * 60) - 1):
+        minute()
+        assert isinstance(task.row_of(t.TASK), Created)
+    for order in upload.when(w.conclude()).decision.orders:
+        task.when(order)
+    assert isinstance(task.row_of(t.TASK), Queued)
+
+
+def test_what_nobody_could_look_at_for_a_day_is_refused_by_itself() -> None:
+    story = w.registered().given(w.attach()).after(DAY - 60).given(w.complete())
+    for _ in range(24 * 60 - 1):
+        assert all(isinstance(o.events[0], e.MaterialAssembling) for o in story.after(60).tick())
+    assert story.after(59).tick() == []
+    story.after(1).due().then(a(e.MaterialRefused, reason="not_checked")).orders(
+        a(c.RejectMaterial, task_id=T1, reason="not_checked")
+    )
 
 
 def test_only_a_try_that_nothing_was_heard_of_is_followed_by_another() -> None:
@@ -337,6 +419,55 @@ def test_what_is_no_upload_is_not_abandoned(story: Callable[[], Story]) -> None:
     story().after(2 * DAY).when(w.abandon()).nothing()
 
 
+# --- forgotten ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("story", [w.refused, w.aborted])
+def test_what_came_to_nothing_is_forgotten_after_a_week(story: Callable[[], Story]) -> None:
+    told = story().after(7 * DAY - 1)
+    assert told.tick() == []
+    told.after(1).due().nothing()
+    assert told.rows.get(w.CLIP) is None
+    assert told.tick() == []
+    told.when(w.attach()).refused(Refusal.MATERIAL_UNKNOWN).orders(
+        a(c.RejectMaterial, task_id=T1, reason="material_unknown")
+    )
+    told.when(w.complete()).refused(Refusal.MATERIAL_UNKNOWN).replied(Refused)
+    for late in (w.touch(), w.conclude()):
+        told.when(late).refused(Refusal.MATERIAL_UNKNOWN)
+    for sweep in (w.abandon(), w.chill()):
+        told.when(sweep).nothing()
+
+
+@pytest.mark.parametrize("story", [w.refused, w.aborted])
+def test_declared_again_what_is_forgotten_is_numbered_on(story: Callable[[], Story]) -> None:
+    told = story()
+    last = told.row_of(w.CLIP).seq
+    told.after(7 * DAY).due()
+    again = w.register(upload="u2", after=last)
+    told.when(again).then(a(e.MaterialRegistered, seq=last + 1, upload_id="u2")).replied(
+        Accepted, seq=last + 1, status="REGISTERED"
+    )
+    told.when(again).nothing().replied(Accepted, seq=last + 1)
+    told.given(w.complete()).when(w.conclude()).then(a(e.MaterialReady, seq=last + 3))
+
+
+def test_what_is_remembered_knows_its_number_better_than_who_asks() -> None:
+    story = w.refused()
+    last = story.row_of(w.CLIP).seq
+    story.when(w.register(upload="u2", after=1)).then(a(e.MaterialRegistered, seq=last + 1))
+
+
+def test_what_is_declared_again_is_not_forgotten() -> None:
+    story = w.refused().after(6 * DAY).given(w.register(upload="u2")).after(DAY)
+    assert story.tick() == []
+    assert story.row_of(w.CLIP).upload.upload_id == "u2"
+
+
+def test_an_outage_makes_nobody_forget() -> None:
+    assert w.refused().after_outage(30 * DAY).tick() == []
+
+
 # --- cold -----------------------------------------------------------------------------------------
 
 
@@ -365,9 +496,9 @@ def test_only_what_is_ready_goes_cold(story: Callable[[], Story]) -> None:
     story().after(31 * DAY).when(w.chill()).nothing()
 
 
-def test_nothing_happens_to_a_material_by_itself() -> None:
-    story = w.registered().after(10**7)
-    assert story.tick() == []
+@pytest.mark.parametrize("story", [w.registered, w.ready, w.cold])
+def test_nothing_else_happens_to_a_material_by_itself(story: Callable[[], Story]) -> None:
+    assert story().after(10**7).tick() == []
 
 
 def test_a_material_id_is_the_content_and_the_name_of_a_user() -> None:

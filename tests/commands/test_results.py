@@ -191,6 +191,97 @@ def test_that_it_is_published_outlives_cold_and_withheld() -> None:
     assert kinds(story.tell("publish", by=TaskId("another"))) == ["ResultPublished"]
 
 
+# --- a preview and its full size ------------------------------------------------------------------
+
+FULL = TaskId("fullfullfullfullfullfullfu000007")
+
+
+def follow(story: Story, decision: results.ResultDecision) -> list[tuple[str, TaskId]]:
+    """Work on what was ordered, and on what that orders; what happened, to which result."""
+    happened: list[tuple[str, TaskId]] = []
+    for event in decision.events:
+        assert isinstance(event, e.OfResult)
+        happened.append((type(event).__name__, event.task_id))
+    for order in decision.orders:
+        assert isinstance(order, c.ResultCommand)
+        happened += follow(story, story.put(order))
+    return happened
+
+
+def work() -> Story:
+    """A preview that a task makes in full size."""
+    story = Story()
+    story.tell("publish", by=FULL)
+    return story
+
+
+def pair(story: Story) -> tuple[str, ...]:
+    """How the preview and its full size stand."""
+    rows = [story.rows.rows[one] for one in (TASK, FULL)]
+    return tuple(
+        results.STATUSES[type(row)] for row in rows if not isinstance(row, results.Deliveries)
+    )
+
+
+@pytest.mark.parametrize(
+    "asked", [{"task_id": TASK}, {"task_id": FULL, "publishes": TASK}], ids=["preview", "full"]
+)
+def test_a_preview_and_its_full_size_are_withheld_and_restored_together(
+    asked: dict[str, Any],
+) -> None:
+    story = work()
+    held = follow(story, story.tell("withhold", **asked))
+    assert sorted(held) == [("ResultWithheld", TASK), ("ResultWithheld", FULL)]
+    assert pair(story) == ("WITHHELD", "WITHHELD")
+    for one in (TASK, FULL):
+        row = story.rows.get(one)
+        assert isinstance(row, results.Withheld)
+        assert (row.reason, row.who) == ("moderation", "eve")
+    assert follow(story, story.tell("withhold", **asked)) == []
+    restored = follow(story, story.tell("restore", **asked))
+    assert sorted(restored) == [("ResultRestored", TASK), ("ResultRestored", FULL)]
+    assert pair(story) == ("HOT", "HOT")
+
+
+def test_each_is_restored_as_cold_as_it_was() -> None:
+    story = work()
+    story.tell("chill")
+    follow(story, story.tell("withhold"))
+    follow(story, story.tell("restore"))
+    assert pair(story) == ("COLD", "HOT")
+    story.tell("chill", task_id=FULL, seq=2)
+    assert follow(story, story.tell("restore")) == [("ResultRestored", TASK)]  # hot; it alone
+    assert pair(story) == ("HOT", "COLD")
+
+
+def test_a_full_size_that_was_asked_for_before_its_preview_was_withheld_goes_with_it() -> None:
+    story = Story()
+    assert story.tell("withhold").orders == ()
+    late = story.command("publish", by=FULL)
+    assert follow(story, story.put(late)) == [("ResultPublished", TASK), ("ResultWithheld", FULL)]
+    assert follow(story, story.put(late)) == []
+    assert pair(story) == ("WITHHELD", "WITHHELD")
+    follow(story, story.tell("restore"))
+    assert pair(story) == ("HOT", "HOT")
+
+
+def test_what_is_its_own_full_size_goes_alone() -> None:
+    story = standing("hot")
+    assert story.tell("withhold", publishes=TASK).orders == ()
+    assert story.tell("restore").orders == ()
+
+
+def test_a_preview_that_is_deleted_keeps_its_full_size_from_nothing() -> None:
+    story = work()
+    story.tell("delete")
+    assert follow(story, story.tell("withhold", task_id=FULL, publishes=TASK)) == [
+        ("ResultWithheld", FULL)
+    ]
+
+
+# --- whose, and how much --------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("word", WORDS)
 def test_nobody_touches_the_result_of_another(word: str) -> None:
     story = standing("cold")

@@ -45,6 +45,21 @@ def test_an_outage_ends_no_task_and_burns_no_retry(play: Play, seconds: int) -> 
     assert play.told(Topic.TASK_EVENTS, e.TaskRequeued) == []
 
 
+def test_a_task_waits_on_while_nobody_looks_at_its_clip_and_the_prober_is_asked_again(
+    play: Play,
+) -> None:
+    clip = play.register()
+    task = play.submit("waits for its clip", materials=(clip.material_id,))
+    play.complete(clip)
+    play.flow.tick(31 * MINUTE)
+    assert play.story(task)[0] == "TaskCreated"
+    assert set(play.story(task)[1:]) == {"TaskWaitExtended"}
+    tries = play.told(Topic.MATERIAL_EVENTS, e.MaterialAssembling)
+    assert [one.number for one in tries] == [1, 2, 3, 4, 5]  # at 0, 2, 6, 14, 24 minutes
+    play.conclude(clip)
+    assert "TaskQueued" in play.story(task)
+
+
 def test_after_an_outage_a_lease_has_as_long_as_it_had_before(play: Play) -> None:
     runner = play.runner()
     task = play.submit("one")

@@ -136,6 +136,7 @@ async def _check_attempts(ground: Ground, raw: RawFold) -> None:
             row["outcome"],
             row["card_ms"],
             row["card_measured"],
+            row["saved_ms"],
         )
         for row in attempts
     } == {
@@ -146,6 +147,7 @@ async def _check_attempts(ground: Ground, raw: RawFold) -> None:
             row["outcome"],
             row.get("card_ms"),
             row.get("card_measured"),
+            row.get("saved_ms"),
         )
         for key, row in raw.attempts.items()
     }
@@ -154,6 +156,23 @@ async def _check_attempts(ground: Ground, raw: RawFold) -> None:
     assert {(row["pool_id"], row["cause"]): [row[name] for name in sums] for row in waste} == {
         key: [row[name] for name in sums] for key, row in raw.waste.items()
     }
+    await check_card_time(ground)
+
+
+async def check_card_time(ground: Ground) -> None:
+    """All card time is of use, kept for another attempt to go on from, or waste."""
+    tasks = await ground.rows("SELECT task_id, status, card_ms FROM tasks")
+    attempts = await ground.rows("SELECT * FROM task_attempts WHERE ended_at IS NOT NULL")
+    (waste,) = await ground.rows("SELECT coalesce(sum(burnt_ms), 0)::bigint AS ms FROM pool_waste")
+    kept = {row["task_id"]: 0 for row in tasks}
+    for row in attempts:
+        kept[row["task_id"]] += row["saved_ms"]
+    made = sum(row["card_ms"] for row in attempts if row["outcome"] == "succeeded")
+    assert sum(row["card_ms"] for row in tasks) == made + sum(kept.values()) + waste["ms"]
+    for row in tasks:
+        # Nothing is kept of what ended otherwise than well.
+        if row["status"] in ("FAILED", "CANCELED", "EXPIRED"):
+            assert kept[row["task_id"]] == 0, row
 
 
 _NAMES = (

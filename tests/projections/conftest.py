@@ -78,7 +78,7 @@ class Ground:
         """A connection."""
         return await asyncpg.connect(self.dsn, server_settings={"timezone": "UTC"})
 
-    async def applied(self, seconds: float = 30) -> None:
+    async def applied(self, seconds: float = 60) -> None:
         """Wait until every committed record is applied, by the positions in the tables."""
         places = [Place(t.value, n) for t in TOPICS for n in range(self.kafka.partitions)]
         db = await self.db()
@@ -101,7 +101,7 @@ class Ground:
         found = {Place(row[0], row[1]): row[2] for row in rows}
         return _Reached(found)
 
-    async def begun(self, seconds: float = 30) -> None:
+    async def begun(self, seconds: float = 60) -> None:
         """Wait until anything was ever applied."""
         query = "SELECT 1 FROM projection_positions WHERE next > 0"
         async with asyncio.timeout(seconds):

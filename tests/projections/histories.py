@@ -119,9 +119,13 @@ class History:
             )
             if self.random.random() < 0.15:
                 yield from self._move(account, user, task, token)
-            if self.random.random() < 0.1:
+            fate = self.random.random()
+            if fate < 0.15:
                 yield self._pool(e.TaskDequeued(**self._in_pool(), task_id=task, token=token))
-                yield self._task(self._canceled(task, user, token, 0))
+                if fate < 0.1:
+                    yield self._task(self._canceled(task, user, token, 0, card_ms=0))
+                else:
+                    yield self._task(e.TaskExpired(**self._of(task, user), token=token))
                 yield self._released(account, user, task, reservation, returned=not ran)
                 return
             token, ran = token + 1, True
@@ -350,7 +354,10 @@ class History:
             **self._of(task, user),
             token=token,
             files=(film,),
-            facts={"keep": [[0, 1.5]]},
+            facts={
+                "keep": [[0, 1.5]],
+                "started_anew": "another card" if self.random.random() < 0.2 else None,
+            },
             card_ms=1_200,
             charge_micros=1_012,
         )
@@ -365,14 +372,16 @@ class History:
             card_ms=70,
         )
 
-    def _canceled(self, task: TaskId, user: UserId, token: int, charge: int) -> e.TaskCanceled:
+    def _canceled(
+        self, task: TaskId, user: UserId, token: int, charge: int, card_ms: int = 340
+    ) -> e.TaskCanceled:
         return e.TaskCanceled(
             **self._of(task, user),
             cause=CancelCause.USER,
             token=token,
             charge_micros=charge,
-            card_ms=340,
-            card_measured=False,
+            card_ms=card_ms,
+            card_measured=card_ms == 0,
         )
 
     def _reserved(

@@ -132,6 +132,18 @@ class RawFold:
                 row["failure"] = event.get("failure")
         if kind in ("requeued", "succeeded", "failed", "canceled"):
             self._over(kind, row, event)
+        if kind in ("failed", "canceled", "expired") or event.get("counted"):
+            self._give_up(event["task_id"], event["token"], _cause(kind, event))
+        elif kind == "succeeded" and event.get("facts", {}).get("started_anew"):
+            self._give_up(event["task_id"], event["token"] - 1, "started_anew")
+
+    def _give_up(self, task: str, upto: int, cause: str) -> None:
+        """Nobody goes on from what these attempts saved."""
+        for token in range(1, upto + 1):
+            attempt = self.attempts.get((task, token), {})
+            if saved := attempt.get("saved_ms"):
+                self.waste[attempt["pool"], cause]["burnt_ms"] += saved
+                attempt["saved_ms"] = 0
 
     def _over(self, kind: str, row: dict[str, Any], event: dict[str, Any]) -> None:
         row["card_measured"] &= event.get("card_measured", True)
@@ -142,10 +154,10 @@ class RawFold:
         attempt["outcome"] = outcome
         attempt["card_ms"] = card_ms = event.get("card_ms", 0)
         attempt["card_measured"] = event.get("card_measured", True)
+        attempt["saved_ms"] = event.get("saved_ms", 0)
         if kind == "succeeded":
             return
-        cause = event.get("loss") or event.get("last_failure") or event.get("failure") or kind
-        waste = self.waste[attempt["pool"], cause]
+        waste = self.waste[attempt["pool"], _cause(kind, event)]
         waste["attempts"] += 1
         waste["card_ms"] += card_ms
         waste["burnt_ms"] += card_ms - event.get("saved_ms", 0)
@@ -237,3 +249,8 @@ class RawFold:
         use["used_ms"] += used * lasted
         use["slots_ms"] += self.ready_slots * lasted
         self._pool_at = at
+
+
+def _cause(kind: str, event: dict[str, Any]) -> str:
+    found: str = event.get("loss") or event.get("last_failure") or event.get("failure") or kind
+    return found

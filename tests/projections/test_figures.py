@@ -198,7 +198,8 @@ async def test_the_figures_are_those_reckoned_by_hand(
     assert found.waits[A, "p0"] == pytest.approx((0, 18))  # of 0, 0, 20
     assert found.waits[A, "p1"] == pytest.approx((20, 29))  # of 30, 10
     assert found.oldest == {(A, "p1"): 10.0}
-    assert found.burnt == {(A, "lease_expired"): 15.0, (A, "crashed"): 10.0}
+    # What was saved at 60 s is given up with the failure.
+    assert found.burnt == {(A, "lease_expired"): 15.0, (A, "crashed"): 15.0}
     by_name = {(one.name, one.lane): one for one in found.objectives}
     # Slots taken: 20 + 40 + 20 s of p0, 20 + 10 s of p1, of 2 x 100 s.
     assert by_name["utilisation", None].value == pytest.approx(110 / 200)

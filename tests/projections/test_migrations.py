@@ -17,6 +17,7 @@ APPLIED = {
     "0003_letters.sql": "5a2faa3326d98f0020da70bc8a390c7e1d200554a0f66cf0ddf1f266a607b8aa",
     "0004_materials.sql": "73a7b84977b5e2509a6e103efebb0b4e380928cf48a2afa67388eb8fa0f1ddf2",
     "0005_results.sql": "bf75c6c00d61acbe13d5873e31aba666a5c0c41b39edc7b3092257aa7861886b",
+    "0006_uploads.sql": "40c4cb0dd46f266dab0263296a680dca2d6244afcd2480e89173ab28989c9fe6",
 }
 """Digests of the files that were ever released. A line is added with a file and never changed."""
 

@@ -78,7 +78,7 @@ async def redis(ground: Ground) -> AsyncIterator[Any]:
 
 
 async def _next(listening: Untyped, kind: str) -> dict[str, Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             message = await listening.get_message(ignore_subscribe_messages=True, timeout=1)
             if message is not None:

@@ -43,7 +43,7 @@ def facts(*, seconds: float = 12.0, pixels: int = 640 * 360) -> c.MediaFacts:
     )
 
 
-def register(
+def register(  # noqa: PLR0913 - what a story changes
     *,
     user: UserId = USER,
     size: int = SIZE,
@@ -51,6 +51,7 @@ def register(
     seconds_max: int = 0,
     upload: str = "u1",
     instead_of: str = "",
+    after: int = 0,
     reply_to: int | None = 0,
 ) -> c.RegisterMaterial:
     return c.RegisterMaterial(
@@ -66,6 +67,7 @@ def register(
         seconds_max=seconds_max,
         upload_id=upload,
         instead_of=instead_of,
+        after=after,
         reply_to=reply_to,
     )
 
@@ -194,10 +196,14 @@ def task_id(name: str) -> TaskId:
 
 
 def attach(task: str = "t1", *, user: UserId = USER) -> c.AttachMaterial:
+    return attach_of(task_id(task), user=user)
+
+
+def attach_of(task: TaskId, *, user: UserId = USER) -> c.AttachMaterial:
     return c.AttachMaterial(
         command_id=CommandId(f"attach-{task}-{user}"),
         material_id=CLIP,
-        task_id=task_id(task),
+        task_id=task,
         user_id=user,
         tenant_id=TENANT,
     )
