@@ -173,6 +173,7 @@ async def _retried(parts: Parts, row: Row) -> bool:
         account_id=AccountId(row["account_id"]),
         scene=Scene(row["scene"]),
         tier=row["tier"],
+        materials=len(row["material_ids"]),
         reply_to=parts.asker.reply_partition,
     )
     place = route(command, parts.asker.partitions)

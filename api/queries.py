@@ -264,7 +264,7 @@ d.letter_id, d.topic, d.source_partition, d.source_offset, d.cause, d.quarantine
 d.failure, nullif(coalesce(d.trace_id, t.trace_id), '') AS trace_id, d.at, d.state, d.who, d.why,
 d.closed_at,
 k.letter_id AS held_by, t.status, t.user_id, t.tenant_id, t.account_id, t.scene, t.tier, t.seq,
-t.token
+t.token, t.material_ids
 """
 LETTERS = f"""
 SELECT {_LETTER_COLUMNS} FROM dead_letters AS d {_OF_LETTER}

@@ -255,6 +255,7 @@ async def retry_task(
         account_id=claims.account_id,
         scene=Scene(row["scene"]),
         tier=claims.tier,
+        materials=len(row["material_ids"]),
         reply_to=parts.asker.reply_partition,
     )
     return await _act(parts, claims, own, command)

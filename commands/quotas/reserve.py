@@ -60,8 +60,10 @@ def reserve(books: Books, command: SubmitTask | RetryTask, now: Now) -> Decision
     if isinstance(command, SubmitTask):
         asker: Origin | RetryTask = command.origin
         fingerprint, claimed = command.origin.fingerprint, command.card_seconds_claimed
+        materials = len(command.origin.material_ids)
     else:
         asker, fingerprint, claimed = command, "", None
+        materials = command.materials
     row, found = books.policy, books.reservation
     if row is None:
         return refuse(command, now, Refusal.POLICY_MISSING)
@@ -76,7 +78,7 @@ def reserve(books: Books, command: SubmitTask | RetryTask, now: Now) -> Decision
         return refuse(command, now, terms)
     scene_policy, tier = terms
     standing = _standing(books, row.policy, asker, tier, now)
-    amount = estimate_micros(scene_policy.price, claimed)
+    amount = estimate_micros(scene_policy.price_of(materials), claimed)
     exceeded = _exceeded(standing, amount)
     if exceeded is not None:
         reason, resets_at = exceeded
@@ -168,11 +170,11 @@ def _submitted(
         origin=origin,
         pool_id=scene_policy.pool_id,
         lane=tier.lane_of(origin.scene),
-        price=scene_policy.price,
+        price=scene_policy.price_of(len(origin.material_ids)),
         policy_version=event.policy_version,
         reservation_id=event.reservation_id,
         reserved_micros=event.amount_micros,
-        run_limit_seconds=_run_limit_seconds(row.policy, scene_policy),
+        run_limit_seconds=_run_limit_seconds(row.policy, scene_policy, len(origin.material_ids)),
         created_wait_seconds=scene_policy.created_wait_seconds,
         weight=tier.weight,
         deadline_seconds=command.deadline_seconds,
@@ -191,10 +193,10 @@ def _submitted(
     return Decision((event,), (order,), _accepted(command, event.amount_micros, remaining, now))
 
 
-def _run_limit_seconds(policy: Policy, scene_policy: ScenePolicy) -> int:
+def _run_limit_seconds(policy: Policy, scene_policy: ScenePolicy, materials: int) -> int:
     """The lower of the scene's and its pool's."""
     pool = policy.pools.get(scene_policy.pool_id)
-    limit = scene_policy.run_limit_seconds
+    limit = scene_policy.run_limit_of(materials)
     if pool is None or pool.run_limit_seconds is None:
         return limit
     return min(limit, pool.run_limit_seconds)
@@ -210,7 +212,7 @@ def _asked_again(
         user_id=command.user_id,
         tenant_id=command.tenant_id,
         account_id=command.account_id,
-        price=scene_policy.price,
+        price=scene_policy.price_of(command.materials),
         policy_version=event.policy_version,
         reservation_id=event.reservation_id,
         reserved_micros=event.amount_micros,

@@ -10,7 +10,7 @@ from commands.decider import Now, TimerDue
 from schema import commands as c
 from schema import events as e
 from schema.ids import CommandId, EventId, MaterialId, PoolId, TenantId
-from schema.policy import KeepPolicy, Price
+from schema.policy import EachMaterial, KeepPolicy, Price
 from schema.refusals import Refusal
 from schema.replies import Accepted, Refused, Remaining
 from schema.words import Lane, Scene
@@ -236,6 +236,32 @@ def test_a_task_runs_no_longer_than_its_scene_and_its_pool_allow(
     pool = msgspec.structs.replace(published.pools[PoolId("A")], run_limit_seconds=of_pool)
     changed = msgspec.structs.replace(published, pools={**published.pools, PoolId("A"): pool})
     world(changed).when(submit()).orders(a(c.CreateTask, run_limit_seconds=limit))
+
+
+@pytest.mark.parametrize("materials", [0, 1, 2, 500])
+def test_a_batch_is_reserved_priced_and_timed_by_its_size(materials: int) -> None:
+    more = max(0, materials - 1)
+    each = EachMaterial(base_micros=1_000, card_seconds_max=2, run_limit_seconds=3)
+    published = policy()
+    scene = msgspec.structs.replace(published.scenes[Scene.AUTOCUT], each_material=each)
+    changed = msgspec.structs.replace(published, scenes={**published.scenes, Scene.AUTOCUT: scene})
+    price = msgspec.structs.replace(
+        PRICE,
+        base_micros=PRICE.base_micros + more * 1_000,
+        card_seconds_max=PRICE.card_seconds_max + more * 2,
+    )
+    amount = price.base_micros + price.card_second_micros * price.card_seconds_max
+    story = world(changed).when(submit(materials=materials))
+    story.orders(
+        a(
+            c.CreateTask,
+            price=price,
+            reserved_micros=amount,
+            run_limit_seconds=600 + more * 3,
+        )
+    )
+    again = failed(world(changed)).when(retry(materials=materials))
+    again.orders(a(c.RequeueTask, price=price, reserved_micros=amount))
 
 
 def test_what_tier_scene_and_caller_say_goes_on_to_the_task() -> None:

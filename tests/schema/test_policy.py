@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from api.contracts import MATERIALS_MAX_OF
+from gpu_runners.pipelines.matting.moving import FRAMES_MAX
 from schema.codec import encode
 from schema.message import Micros
 from schema.policy import MICROS_MAX, Policy, PolicyError, read_policy
@@ -41,6 +43,36 @@ def test_every_pool_of_the_map_is_there_and_serves_its_scene(name: str) -> None:
     }
     assert Lane.P2 not in policy.pools["B"].lanes  # type: ignore[index]
     assert list(policy.pools["C-spot"].lanes) == [Lane.P2]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", ["local", "production"])
+def test_a_task_of_as_much_as_one_may_hold_fits_its_run_limit(name: str) -> None:
+    policy = shipped(name)
+    matting = policy.scenes[Scene.MATTING]
+    pool = policy.pools[matting.pool_id]
+    assert pool.run_limit_seconds is not None
+
+    def limit(materials: int) -> int:
+        return min(matting.run_limit_of(materials), pool.run_limit_seconds or 0)
+
+    # A second each is three times what two cores take, at full size and refined.
+    assert all(limit(count) > count for count in range(1, MATERIALS_MAX_OF["matting"] + 1))
+    # A film's frame is like a picture, but small.
+    assert all(limit(count) > count * FRAMES_MAX / 3 for count in range(1, 12))
+    price = matting.price_of(MATERIALS_MAX_OF["matting"])
+    assert price.card_seconds_max >= MATERIALS_MAX_OF["matting"]
+    assert price.base_micros == MATERIALS_MAX_OF["matting"] * matting.price.base_micros
+
+
+@pytest.mark.parametrize("name", ["local", "production"])
+def test_every_scene_that_can_be_made_with_less_is_when_memory_is_short(name: str) -> None:
+    scenes = shipped(name).scenes
+    assert {scene for scene in scenes if scenes[scene].lower_spec} == {
+        Scene.AUTOCUT,
+        Scene.SMART,
+        Scene.GENAI,
+        Scene.MATTING,
+    }
 
 
 def test_production_has_the_figures_of_the_owner() -> None:

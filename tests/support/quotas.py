@@ -10,6 +10,7 @@ from schema.ids import (
     AccountId,
     ChargeId,
     CommandId,
+    MaterialId,
     PoolId,
     ReservationId,
     TaskId,
@@ -124,6 +125,7 @@ def submit(  # noqa: PLR0913 - what a story changes
     claimed: float | None = None,
     reply_to: int | None = None,
     account: AccountId | None = None,
+    materials: int = 0,
 ) -> c.SubmitTask:
     """`name` is the key that the user chose; `body` is what stands in the request."""
     return c.SubmitTask(
@@ -136,13 +138,14 @@ def submit(  # noqa: PLR0913 - what a story changes
             scene=scene,
             tier=tier,
             fingerprint=f"print-{body}",
+            material_ids=tuple(MaterialId(f"m{number}") for number in range(materials)),
         ),
         card_seconds_claimed=claimed,
         reply_to=reply_to,
     )
 
 
-def retry(
+def retry(  # noqa: PLR0913 - what a story changes
     name: str = "one",
     attempt: int = 1,
     *,
@@ -150,6 +153,7 @@ def retry(
     tenant: TenantId = NOBODY,
     scene: Scene = Scene.AUTOCUT,
     tier: str = "free",
+    materials: int = 0,
     reply_to: int | None = None,
 ) -> c.RetryTask:
     """The retry number `attempt` by hand of the task that was submitted under `name`."""
@@ -161,6 +165,7 @@ def retry(
         account_id=account_of(tenant, user),
         scene=scene,
         tier=tier,
+        materials=materials,
         reply_to=reply_to,
     )
 

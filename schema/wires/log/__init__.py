@@ -18,6 +18,7 @@ from schema.wires.log.places import (
     TopologyError,
 )
 from schema.wires.log.reading import LogReader
+from schema.wires.log.starting import start
 from schema.wires.log.topology import check_topics, cluster_id, create_topics
 from schema.wires.log.writing import LogWriter
 
@@ -36,4 +37,5 @@ __all__ = [
     "check_topics",
     "cluster_id",
     "create_topics",
+    "start",
 ]

@@ -16,6 +16,7 @@ from schema.wires.log.places import (
     Untyped,
     milliseconds,
 )
+from schema.wires.log.starting import start
 
 
 class LogReader:
@@ -66,15 +67,7 @@ class LogReader:
             max_partition_fetch_bytes=4 << 20,
             request_timeout_ms=max(milliseconds(self._kafka), self._wait_ms + 1_000),
         )
-        try:
-            async with asyncio.timeout(self._kafka.request_timeout_seconds):
-                await consumer.start()
-        except (KafkaError, TimeoutError, OSError) as error:
-            await _stop(consumer)
-            raise LogUnavailableError(f"no broker answers: {error!r}") from error
-        except asyncio.CancelledError:
-            await _stop(consumer)
-            raise
+        await start(consumer, self._kafka.request_timeout_seconds, lambda: _stop(consumer))
         self._consumer = consumer
 
     async def stop(self) -> None:

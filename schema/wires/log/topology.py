@@ -12,6 +12,7 @@ from aiokafka.errors import KafkaError
 from schema.settings import Kafka
 from schema.topics import SPECS
 from schema.wires.log.places import LogUnavailableError, TopologyError, Untyped, milliseconds
+from schema.wires.log.starting import start
 
 _ALREADY_EXISTS: Final = 36
 
@@ -54,9 +55,8 @@ async def _admin(kafka: Kafka) -> AsyncGenerator[Untyped, None]:
     admin: Untyped = AIOKafkaAdminClient(
         bootstrap_servers=kafka.brokers, request_timeout_ms=milliseconds(kafka)
     )
+    await start(admin, kafka.request_timeout_seconds, admin.close)
     try:
-        async with asyncio.timeout(kafka.request_timeout_seconds):
-            await admin.start()
         yield admin
     except (KafkaError, TimeoutError, OSError) as error:
         raise LogUnavailableError(f"no broker answers: {error!r}") from error

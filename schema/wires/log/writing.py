@@ -20,6 +20,7 @@ from schema.wires.log.places import (
     Untyped,
     milliseconds,
 )
+from schema.wires.log.starting import start
 
 BATCH_BYTES_MAX: Final = 262_144
 WINDOW_SECONDS: Final = 0.005
@@ -261,15 +262,7 @@ class LogWriter:
             max_batch_size=BATCH_BYTES_MAX,
             request_timeout_ms=milliseconds(self._kafka),
         )
-        try:
-            async with asyncio.timeout(self._kafka.request_timeout_seconds):
-                await producer.start()
-        except (KafkaError, TimeoutError, OSError) as error:
-            await _close(producer, 0)
-            raise LogUnavailableError(f"no broker answers: {error!r}") from error
-        except asyncio.CancelledError:
-            await _close(producer, 0)
-            raise
+        await start(producer, self._kafka.request_timeout_seconds, lambda: _close(producer, 0))
         return producer
 
 
