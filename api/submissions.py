@@ -8,7 +8,7 @@ serves everything else; `documented` gives it its place in the OpenAPI document.
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -81,12 +81,22 @@ def idempotency_key(raw: bytes | None) -> str:
     return raw.decode("ascii")
 
 
+_PUBLISH_IT: Final = (
+    "The full size is made once the preview is there: POST /v1/tasks/{task_id}/publish"
+)
+
+
 def invalid_body(error: ValidationError) -> Problem:
     """What is wrong with which field, without repeating what was sent."""
     errors = [
         {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
         for item in error.errors(include_url=False, include_context=False, include_input=False)
     ]
+    return at_the_door(Door.BODY_INVALID, members={"errors": errors})
+
+
+def _wrong(field: str, message: str) -> Problem:
+    errors = [{"field": field, "message": message}]
     return at_the_door(Door.BODY_INVALID, members={"errors": errors})
 
 
@@ -201,9 +211,12 @@ class Submissions:
         except strict_json.NotStrictJsonError as error:
             raise at_the_door(Door.BODY_UNREADABLE, str(error)) from None
         try:
-            return Request(document, self._fingerprint_key)
+            request = Request(document, self._fingerprint_key)
         except ValidationError as error:
             raise invalid_body(error) from None
+        if request.asks_full_size:  # it costs twice; whoever has seen the preview knows if it pays
+            raise _wrong("parameters.size", _PUBLISH_IT)
+        return request
 
     async def _command(self, asked: "_Asked") -> SubmitTask:
         claims, request, task_id = asked.claims, asked.request, asked.task_id
