@@ -39,7 +39,7 @@ setup-dev: $(DEV_STAMP)  ## the same with the tools that `make check` needs
 	@$(PY) -m cutlog.samples > /dev/null
 	@$(PY) -m cutlog.model_files > /dev/null
 
-up: setup  ## start everything and stay: Kafka, Postgres, Valkey, S3 and the four processes
+up: setup  ## start everything and stay: Kafka, Postgres, Valkey, S3 and Cutlog's processes
 	@$(PY) -m cutlog up
 
 down: $(RUN_STAMP)  ## end what `make up` started
