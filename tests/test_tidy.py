@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.schema.samples import messages
 
@@ -23,6 +24,7 @@ OF_ONE_MACHINE = re.compile(
     r"(?<![\w./])/(?:work|root|home)/\w|\b(?:py[p]i|python[h]osted|repo[1]\.maven|arti[f]actory)\.\w+"
 )
 """Paths of a developer's machine, hosts of package registries."""
+CLOCKS = frozenset({"monotonic", "perf_counter", "elapsed"})
 TEXT = frozenset(
     {".py", ".md", ".toml", ".txt", ".in", ".yaml", ".yml", ".json", ".sql", ".lock", ".cfg", ""}
 )
@@ -95,6 +97,25 @@ def test_the_name_of_a_test_is_a_sentence() -> None:
         and node.name.count("_") < 3
     ]
     assert short == []
+
+
+def test_no_test_judges_how_fast_the_machine_is() -> None:
+    """What must come before something else is compared with that; a number says nothing."""
+    judged = [
+        f"{path}:{node.lineno}"
+        for path, tree in modules("tests")
+        if not path.startswith("tests/benchmarks/")
+        for found in ast.walk(tree)
+        if isinstance(found, ast.Assert)
+        for node in ast.walk(found)
+        if isinstance(node, ast.Compare)
+        and isinstance(node.ops[0], ast.Lt | ast.LtE)
+        and isinstance(node.comparators[0], ast.Constant)
+        and any(isinstance(part, ast.Attribute) and part.attr in CLOCKS for part in ast.walk(node))
+    ]
+    assert judged == []
+    assert settings.default is not None
+    assert settings.default.deadline is None
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:

@@ -17,7 +17,7 @@ from schema.codec import MATERIAL_EVENTS, UnreadableMessageError
 from schema.events import MaterialEvent, ResultEvent
 from schema.settings import Kafka
 from schema.topics import Topic
-from schema.wires.log import LogUnavailableError
+from schema.wires.log import LogUnavailableError, start
 from schema.wires.telemetry import end_tasks, facts
 
 log = logging.getLogger(__name__)
@@ -138,21 +138,14 @@ class Consumer:
             heartbeat_interval_ms=int(self._kafka.session_timeout_seconds * 1_000 / 4),
         )
         client.subscribe([Topic.MATERIAL_EVENTS.value], listener=_Listener(self))
-        try:
-            async with asyncio.timeout(self._kafka.request_timeout_seconds * 4):
-                await client.start()
-        except (KafkaError, TimeoutError, OSError) as error:
-            with contextlib.suppress(KafkaError):
-                await client.stop()
-            raise LogUnavailableError(f"no broker answers: {error!r}") from error
+        await start(client, self._kafka.request_timeout_seconds * 4, lambda: _stop(client))
         self._client = client
         return client
 
     async def _close(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with contextlib.suppress(KafkaError, asyncio.CancelledError):
-                await client.stop()
+            await _stop(client)
 
     async def _take(
         self,
@@ -247,6 +240,11 @@ class Consumer:
         """Begin where the group has come to."""
         for partition in assigned:
             self._progress[partition] = _Progress()
+
+
+async def _stop(client: Untyped) -> None:
+    with contextlib.suppress(KafkaError, asyncio.CancelledError):
+        await client.stop()
 
 
 def _decoded(record: Untyped) -> Told | None:

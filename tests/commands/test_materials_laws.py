@@ -166,7 +166,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(STEPS, max_size=50))
 def test_every_task_is_answered_and_the_events_alone_lead_to_the_row(
     steps: list[MaterialBound | float],

@@ -416,7 +416,6 @@ class Model:
 )
 @settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 def test_it_does_exactly_what_a_simple_model_does(steps: list[tuple[str, int]]) -> None:

@@ -597,7 +597,6 @@ def live(moves: Iterable[tuple[Move, int]], every: int = 1) -> World:
 )
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 def test_whatever_happens_no_task_is_lost_and_no_slot_leaks(moves: list[tuple[Move, int]]) -> None:

@@ -464,7 +464,7 @@ def test_a_model_that_is_capped_while_its_tasks_wait_is_capped_for_them_too() ->
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_whatever_models_come_and_are_capped_a_rebuilt_order_is_the_same(seed: int) -> None:
     random, shop = Random(seed), Shop(slots=3, preemptible=True)
     numbers: dict[str, Any] = {

@@ -196,7 +196,7 @@ class Life:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_pick_is_the_one_that_the_rules_say(seed: int) -> None:
     life = Life(Random(seed))
     for count in range(120):
@@ -207,7 +207,7 @@ def test_every_pick_is_the_one_that_the_rules_say(seed: int) -> None:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_an_order_rebuilt_from_rows_in_any_order_picks_the_same_ever_after(seed: int) -> None:
     life = Life(Random(seed))
     for _ in range(60):
@@ -230,7 +230,7 @@ def test_an_order_rebuilt_from_rows_in_any_order_picks_the_same_ever_after(seed:
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_step_that_is_undone_leaves_the_order_as_it_was(seed: int) -> None:
     life = Life(Random(seed))
     for _ in range(40):

@@ -610,7 +610,6 @@ def drain(pools: Pools, number: int) -> None:
 @given(steps=STEPS)
 @settings(
     max_examples=60,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 def test_whoever_gives_way_had_to_and_for_one_task_alone(steps: list[tuple[str, int]]) -> None:

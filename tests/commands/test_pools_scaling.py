@@ -418,7 +418,6 @@ def test_a_number_that_does_not_follow_raises() -> None:
 )
 @settings(
     max_examples=25,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 def test_whatever_comes_the_number_keeps_its_bounds_and_its_pace(

@@ -292,7 +292,7 @@ def _places(event: dict[str, Any], start: str) -> tuple[tuple[Any, ...], tuple[A
 
 
 @given(lives)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_stranger_proves_that_no_limit_was_ever_exceeded(life: Life) -> None:
     stranger = Stranger()
     for event in life.events:
@@ -300,7 +300,7 @@ def test_a_stranger_proves_that_no_limit_was_ever_exceeded(life: Life) -> None:
 
 
 @given(lives)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_rows_are_the_sums_of_the_events(life: Life) -> None:
     stranger = Stranger()
     for event in life.events:
@@ -340,7 +340,7 @@ def _check_month(key: str, row: quotas.UserMonth | quotas.TenantMonth, stranger:
 
 
 @given(lives)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_replay_of_the_bytes_ends_in_the_same_rows(life: Life) -> None:
     replayed: MemoryRows[quotas.QuotaRow] = MemoryRows()
     for entry, served_ms in life.journal:

@@ -256,7 +256,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(STEPS, min_size=8, max_size=25))
 def test_no_reservation_stays_open_for_a_task_that_has_ended(steps: list[tuple[str, int]]) -> None:
     life = Life()

@@ -26,7 +26,7 @@ from tests.support.spec import Outcome, Story
 
 ENDS = (e.TaskSucceeded, e.TaskFailed, e.TaskCanceled, e.TaskExpired)
 RESOLVES = (c.CommitReservation, c.ReleaseReservation)
-SETTINGS = settings(max_examples=150, deadline=None)
+SETTINGS = settings(max_examples=150)
 
 KINDS = (
     *("create", "confirm", "start", "milestone", "store", "finish", "fail", "lose", "give back"),

@@ -1,6 +1,6 @@
 """What ends is started again: at once if it ran well, more slowly the more often it fails."""
 
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,32 +11,43 @@ from cutlog.installation import Installation, Service
 pytestmark = pytest.mark.integration
 
 
-def starts_in(seconds: float, directory: Path) -> int:
-    """How often a process that ends by itself at once is started in that time."""
+class Pauses(threading.Event):
+    """Notes each pause instead of waiting, and is set after so many."""
+
+    def __init__(self, many: int) -> None:
+        super().__init__()
+        self.chosen: list[float | None] = []
+        self._many = many
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.chosen.append(timeout)
+        if len(self.chosen) == self._many:
+            self.set()
+        return self.is_set()
+
+
+def pauses_after(ends: int, directory: Path) -> list[float | None]:
+    """How long a process that ends by itself so often is left alone, each time."""
     installation = Installation(directory)
     installation.prepare()
     service = Service("this-1", "this", {}, 1)
     keeper = up._Keeper(service, installation, {})  # pyright: ignore[reportPrivateUsage]
+    keeper._stopping = pauses = Pauses(ends)  # pyright: ignore[reportPrivateUsage]
     keeper.start()
-    until = time.monotonic() + seconds
-    try:
-        while time.monotonic() < until:
-            time.sleep(0.05)  # what is counted is what happens in this time
-        return keeper.starts
-    finally:
-        keeper.ask_to_stop()
-        keeper.await_stop(10)
+    assert keeper.await_stop(100)
+    assert keeper.starts == ends
+    return pauses.chosen
 
 
 def test_what_ran_well_is_started_again_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "_STABLE_SECONDS", 0)
-    assert starts_in(4, tmp_path) >= 5
+    assert pauses_after(5, tmp_path) == [0] * 5
 
 
 def test_what_fails_again_and_again_is_left_more_and_more_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "_STABLE_SECONDS", 3600)
-    assert 2 <= starts_in(4, tmp_path) <= 5
+    assert pauses_after(7, tmp_path) == [0.2, 0.5, 1, 2, 5, 5, 5]

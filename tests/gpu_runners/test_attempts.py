@@ -349,8 +349,8 @@ async def test_given_back_while_it_stores_it_may_use_the_time_to_be_stored(desk:
 async def test_a_store_that_stays_away_fails_it_though_its_slot_is_free_long_since(
     desk: Desk,
 ) -> None:
-    desk.store.failures = [StoreError("away")] * 10
-    await desk.attempt({"steps": 1}, storing_seconds=0.7).done
+    desk.store.failures = [StoreError("away")] * 1_000
+    await desk.attempt({"steps": 1}, storing_seconds=4).done
     assert desk.failure().failure is FailureClass.STORE
     assert desk.kinds()[-3:] == ["StoreAttempt", "FreeSlot", "FailAttempt"]
 

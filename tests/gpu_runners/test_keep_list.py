@@ -16,7 +16,7 @@ from tests.support.features import made_up_analysis
 _RATES = st.sampled_from([Fraction(24), Fraction(25), Fraction(30000, 1001), Fraction(60)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     seconds=st.floats(2, 120),
     rate=_RATES,
@@ -87,7 +87,7 @@ def _joins(keep: KeepList) -> np.ndarray:
     return np.cumsum([kept.frames for kept in keep.ranges])[:-1]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(bpm=st.floats(60, 180), target=st.floats(8, 30), first=st.floats(0, 0.5), rate=_RATES)
 # As many parts as fit leave no room before the first beat: one part less does.
 @example(bpm=79.0, target=18.25, first=0.375, rate=Fraction(25))

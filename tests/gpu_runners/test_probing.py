@@ -17,7 +17,7 @@ from schema import commands as c
 from schema import events as e
 from schema.codec import encode
 from schema.ids import NO_TENANT, EventId, MaterialId, TenantId, UserId, material_id_of
-from schema.objects import content_key, upload_key
+from schema.objects import content_key, pieces_key, pieces_of, upload_key
 from schema.refusals import MaterialRefusal
 from schema.routes import Route
 from schema.settings import load, need
@@ -130,8 +130,15 @@ class Sent:
             lambda told: (told.material_id, told.number) == (self.material_id, number),
         )
 
+    async def lay_piece(self, number: int, offset: int) -> None:
+        """A piece of a part that nobody joins."""
+        key = pieces_key(self.user_id, self.material_id, self.upload_id, number, offset)
+        await self.store.put(key, b"a piece", content_type="application/octet-stream")
+
     async def has_upload(self) -> bool:
         if await self.store.head(self.key) is not None:
+            return True
+        if await self.store.sizes(pieces_of(self.user_id, self.material_id, self.upload_id)):
             return True
         try:
             await self.store.parts(self.key, self.upload_id)
@@ -291,6 +298,11 @@ async def test_an_upload_that_was_left_lying_is_aborted_in_the_store(
 ) -> None:
     await prober(ground)
     sent = await Sent(ground, store, noise_png()).upload()
+    for number, offset in ((1, 0), (1, 7), (2, 0)):
+        await sent.lay_piece(number, offset)
+    other = await Sent(ground, store, noise_png()).upload()
+    await other.lay_piece(1, 0)
+    assert await other.has_upload()
     await sent.tell(
         e.MaterialAborted(
             event_id=EventId("aborted"),
@@ -302,4 +314,5 @@ async def test_an_upload_that_was_left_lying_is_aborted_in_the_store(
         )
     )
     await sent.is_forgotten()
+    assert len(await store.sizes(pieces_of(other.user_id, other.material_id, other.upload_id))) == 1
     assert await ground.all(Topic.MATERIAL_COMMANDS) == []

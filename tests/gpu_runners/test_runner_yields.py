@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 WORK: dict[str, Any] = {"seconds": 200, "steps": 20_000, "reports": 20_000}
 """A step each 10 ms, each of them a place to go on from."""
-LEASE_SECONDS = 6
+LEASE_SECONDS = 10
 
 
 @pytest.fixture

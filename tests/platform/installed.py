@@ -14,10 +14,9 @@ from cutlog.stack import processes
 from cutlog.stack.stack import PartName
 from cutlog.up import Up
 from tests.platform.people import Json, Person
+from tests.support.midnight import keep_clear_of_midnight
 
 SESSION_SECONDS: Final = 6
-REPLY_SECONDS: Final = 2
-"""How long the api waits for an answer (its default): 503 comes no later than that and a bit."""
 PRICE_MICROS: Final = 1_000_000
 """What a rehearsal reserves: 0.1 credits and 0.01 for each of at most 90 card seconds."""
 _READY_SECONDS: Final = 120
@@ -102,6 +101,7 @@ class Platform:
         self, sub: str, *, tenant: str = "", tier: str = "load", scope: str = ""
     ) -> Person:
         """Exactly this `sub`."""
+        keep_clear_of_midnight()
         token = self.installation.token(sub, tenant=tenant, tier=tier, scope=scope)
         return Person(self.url, token)
 

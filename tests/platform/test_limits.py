@@ -1,6 +1,7 @@
 """Quotas at the door: what is refused, with what is left and when it is worth asking again."""
 
-from datetime import UTC, datetime
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from uuid import uuid4
 
 import httpx
@@ -16,7 +17,7 @@ def over(answer: httpx.Response, code: str) -> Json:
     """A 429 of that code, with everything that it must tell."""
     problem = refused(answer, 429, code)
     resets_at = datetime.fromisoformat(problem["resets_at"])
-    left = (resets_at - datetime.now(UTC)).total_seconds()
+    left = (resets_at - parsedate_to_datetime(answer.headers["date"])).total_seconds()
     assert int(answer.headers["retry-after"]) == problem["retry_after_seconds"]
     assert abs(problem["retry_after_seconds"] - max(1, left)) < 5
     return problem

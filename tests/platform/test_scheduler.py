@@ -134,7 +134,7 @@ def all_ended_once(person: Person, tasks: list[str]) -> list[Json]:
 def test_killed_and_stopped_runners_lose_no_task_and_their_slots_come_back(
     platform: Platform, ann: Person
 ) -> None:
-    tasks = submit(ann, SLOTS, seconds=6, steps=60, save_steps=0)
+    tasks = submit(ann, SLOTS, seconds=10, steps=100, save_steps=0)
     tasks += submit(ann, 12, seconds=1.5, steps=15)
     for task_id in tasks[:SLOTS]:
         ann.await_event(task_id, "task.started.v1")
@@ -156,7 +156,7 @@ def test_killed_and_stopped_runners_lose_no_task_and_their_slots_come_back(
 def test_a_p0_task_takes_a_slot_and_the_victim_goes_on_from_its_checkpoint(
     platform: Platform, ann: Person
 ) -> None:
-    tasks = submit(ann, SLOTS, seconds=10, steps=1_000, reports=100)
+    tasks = submit(ann, SLOTS, seconds=15, steps=1_500, reports=150)
     for task_id in tasks:
         ann.await_event(task_id, "task.progressed.v1")
     with platform.person(tier="urgent") as bob:
@@ -173,14 +173,14 @@ def test_a_p0_task_takes_a_slot_and_the_victim_goes_on_from_its_checkpoint(
     assert all(served.at < ends[TaskId(task_id)].at for task_id in tasks)
     print(
         f"preempted after {back.card_ms} ms, {back.saved_ms} ms of them saved,"
-        f" went on after step {victim.facts['resumed_after']} of 1000"
+        f" went on after step {victim.facts['resumed_after']} of 1500"
     )
 
 
 def test_a_spot_notice_saves_and_gives_back_everything_of_that_card(
     platform: Platform, ann: Person
 ) -> None:
-    tasks = submit(ann, SLOTS, seconds=8, steps=800, reports=80)
+    tasks = submit(ann, SLOTS, seconds=12, steps=1_200, reports=120)
     for task_id in tasks:
         ann.await_event(task_id, "task.progressed.v1")
     platform.up.send("runner-1", signal.SIGUSR1)

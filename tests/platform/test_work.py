@@ -1,12 +1,14 @@
 """What runs: it keeps its lease, tells few milestones, and leaves rows alone while it does."""
 
+from datetime import datetime
+from itertools import islice, pairwise
 from typing import Any
 
 import asyncpg
 import pytest
 
 from tests.platform.installed import Platform
-from tests.platform.people import ENDED
+from tests.platform.people import ENDED, told
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -50,13 +52,18 @@ async def test_twenty_reports_are_few_milestones_and_write_no_row(platform: Plat
 
 def test_progress_goes_on_between_the_milestones(platform: Platform) -> None:
     with platform.person() as ann:
-        task_id = ann.submitted({"seconds": 5, "steps": 50, "reports": 50})["task_id"]
+        task_id = ann.submitted({"seconds": 110, "steps": 1_100, "reports": 1_100})["task_id"]
         with ann.stream(f"/v1/tasks/{task_id}/events") as stream:
-            told = [event.data for event in stream.events() if event.name == "progress"]
-        percents = [one["percent"] for one in told]
-        assert 3 <= len(percents) <= 8, "about one a second"
+            between = (event.data for event in stream.events() if event.name == "progress")
+            heard = list(islice(between, 4))
+        told(ann.cancel(task_id), 200)
+        percents = [one["percent"] for one in heard]
+        assert len(percents) == 4
         assert percents == sorted(percents)
-        assert all(one["token"] == 1 for one in told)
+        assert all(one["token"] == 1 for one in heard)
+        at = sorted({datetime.fromisoformat(one["at"]) for one in heard})
+        apart = [(later - one).total_seconds() for one, later in pairwise(at)]
+        assert all(seconds >= 0.5 for seconds in apart), f"about one a second: {apart}"
 
 
 def test_work_that_outlasts_its_lease_many_times_runs_once(platform: Platform) -> None:

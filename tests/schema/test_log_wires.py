@@ -1,14 +1,15 @@
 """The log's wires on the real broker: nothing silent, nothing twice, positions exact."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, cast
 from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
+from aiokafka.conn import AIOKafkaConnection
 from aiokafka.structs import TopicPartition
 
 from cutlog.stack import LocalStack
@@ -28,8 +29,12 @@ from schema.wires.log import (
     cluster_id,
     create_topics,
 )
+from tests.support.lines import HOST, Line, running_line
 
 pytestmark = pytest.mark.integration
+
+PATIENCE_SECONDS = 30
+"""Many times any timeout that the tests set: a machine with other work to do is slow."""
 
 
 @pytest.fixture
@@ -125,16 +130,53 @@ async def test_a_full_buffer_refuses_and_writes_nothing(kafka: Kafka, topic: str
 
 async def test_no_broker_is_an_error_within_the_timeout() -> None:
     nowhere = Kafka(brokers="127.0.0.1:9", request_timeout_seconds=0.5)
-    began = time.monotonic()
-    with pytest.raises(LogUnavailableError):
-        await LogWriter(nowhere).start()
-    with pytest.raises(LogUnavailableError):
-        await LogReader(nowhere, [Place("t", 0)]).start()
-    with pytest.raises(LogUnavailableError):
-        await cluster_id(nowhere)
-    assert time.monotonic() - began < 10
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        with pytest.raises(LogUnavailableError):
+            await LogWriter(nowhere).start()
+        with pytest.raises(LogUnavailableError):
+            await LogReader(nowhere, [Place("t", 0)]).start()
+        with pytest.raises(LogUnavailableError):
+            await cluster_id(nowhere)
     with pytest.raises(LogUnavailableError, match="not open"):
         await LogWriter(nowhere).append(route("t", 0, "k"), b"1")
+
+
+async def start_reader(kafka: Kafka) -> None:
+    await LogReader(kafka, [Place("t", 0)]).start()
+
+
+async def start_writer(kafka: Kafka) -> None:
+    await LogWriter(kafka).start()
+
+
+@pytest.fixture
+def line(kafka: Kafka) -> Iterator[Line]:
+    """Between us and the broker."""
+    host, _, port = kafka.brokers.partition(":")
+    with running_line(lambda: (host, int(port))) as found:
+        yield found
+
+
+@pytest.mark.parametrize("seconds", [0.5, PATIENCE_SECONDS], ids=["late", "canceled"])
+@pytest.mark.parametrize("begin", [start_reader, start_writer, cluster_id])
+async def test_a_start_that_is_given_up_leaves_no_connection_open(
+    line: Line, begin: Callable[[Kafka], Coroutine[Any, Any, Any]], seconds: float
+) -> None:
+    """It has a connection, and waits to be told which brokers there are."""
+    line.hold_at(30)  # bytes: the question which versions there are goes through
+    held = Kafka(brokers=f"{HOST}:{line.port}", request_timeout_seconds=seconds)
+    beginning = asyncio.create_task(begin(held))
+    if seconds == PATIENCE_SECONDS:
+        assert await asyncio.to_thread(line.held.wait, PATIENCE_SECONDS)
+        beginning.cancel()
+    with pytest.raises((LogUnavailableError, asyncio.CancelledError)):
+        await beginning
+    open_ones = [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, AIOKafkaConnection) and one.port == line.port and one.connected()
+    ]
+    assert open_ones == []
 
 
 async def test_a_broker_that_hangs_fails_appends_in_time_and_what_was_in_doubt_stands_once(
@@ -145,19 +187,19 @@ async def test_a_broker_that_hangs_fails_appends_in_time_and_what_was_in_doubt_s
         await writer.append(route(topic, 0, "before"), b"0")
         stack.pause("kafka")
         try:
-            began = time.monotonic()
-            doubted = await asyncio.gather(
-                *(writer.append(route(topic, 0, f"k{number}"), b"1") for number in range(5)),
-                return_exceptions=True,
-            )
-            assert time.monotonic() - began < 8
+            async with asyncio.timeout(PATIENCE_SECONDS):  # the broker hangs for longer
+                doubted = await asyncio.gather(
+                    *(writer.append(route(topic, 0, f"k{number}"), b"1") for number in range(5)),
+                    return_exceptions=True,
+                )
             assert all(isinstance(one, LogUnavailableError) for one in doubted)
             assert all(getattr(one, "in_doubt", False) for one in doubted)
-            began = time.monotonic()
-            with pytest.raises(LogUnavailableError) as refused:
-                await writer.append(route(topic, 0, "refused"), b"2")
-            assert not refused.value.in_doubt
-            assert time.monotonic() - began < 1  # it did not wait for the broker
+            refused = asyncio.create_task(writer.append(route(topic, 0, "refused"), b"2"))
+            await asyncio.sleep(0)
+            assert refused.done(), "it waits for nothing"
+            with pytest.raises(LogUnavailableError) as told:
+                await refused
+            assert not told.value.in_doubt
         finally:
             stack.resume("kafka")
         await _appended(writer, topic)

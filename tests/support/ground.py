@@ -4,9 +4,9 @@ A process dies with the test: it is started with a pipe to us and killed by its 
 """
 
 import asyncio
+import json
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -28,26 +28,30 @@ from schema.wires.log import LogReader, LogWriter, Place, create_topics
 from schema.words import Lane
 
 _ROOT = Path(__file__).parents[2]
-_READY_SECONDS = 60
-_SECTIONS = {
-    "processors": "PROCESSORS",
-    "gpu_runners": "RUNNER",
-    "gpu_runners.probing": "PROBING",
-}
+_PATIENCE_SECONDS = 60
+"""A machine with other work to do is slow; what hangs is caught all the same."""
 MessageT = TypeVar("MessageT")
 
 
 class Process:
     """One process of ours, its log in a file."""
 
-    def __init__(self, process: asyncio.subprocess.Process, log: Path, url: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, ready_file: Path) -> None:
         self.process = process
         self.log = log
-        self.url = url
+        self._ready_file = ready_file
 
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    async def url(self) -> str:
+        """Its address, as soon as it listens: it takes any free port, and writes down which."""
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not self._ready_file.exists():
+                assert self.process.returncode is None, self.log.read_text()[-3_000:]
+                await asyncio.sleep(0.02)
+        return f"http://127.0.0.1:{json.loads(self._ready_file.read_bytes())['metrics_port']}"
 
     def send(self, number: int) -> None:
         """A signal, if it still runs."""
@@ -56,19 +60,20 @@ class Process:
 
     async def ready(self) -> None:
         """Until /readyz says so."""
-        async with asyncio.timeout(_READY_SECONDS), httpx.AsyncClient() as client:
+        url = await self.url()
+        async with asyncio.timeout(_PATIENCE_SECONDS), httpx.AsyncClient() as client:
             while True:
                 assert self.process.returncode is None, self.log.read_text()[-3_000:]
                 with suppress(httpx.HTTPError):
-                    if (await client.get(f"{self.url}/readyz")).is_success:
+                    if (await client.get(f"{url}/readyz")).is_success:
                         return
                 await asyncio.sleep(0.05)
 
-    async def end(self, number: int = signal.SIGTERM, seconds: float = 20) -> int:
+    async def end(self, number: int = signal.SIGTERM) -> int:
         """Signal it and wait; its exit code."""
         self.send(number)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
                 return await self.process.wait()
         except TimeoutError:
             self.send(signal.SIGKILL)
@@ -102,10 +107,10 @@ class Ground:
     # --- processes -------------------------------------------------------------------------------
 
     async def start(self, module: str, name: str, **environ: str) -> Process:
-        """`python -m module`; it is told its port by the setting that it has for it."""
-        port, log = _free_port(), self.directory / f"{name}.log"
-        section = _SECTIONS[module]
-        settings = self.environ | {f"CUTLOG_{section}_METRICS_PORT": str(port)} | environ
+        """`python -m module`."""
+        log, ready = self.directory / f"{name}.log", self.directory / f"{name}.ready"
+        ready.unlink(missing_ok=True)  # of the one that had this name before
+        settings = self.environ | {"CUTLOG_PROCESS_READY_FILE": str(ready)} | environ
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", module),
@@ -114,7 +119,7 @@ class Ground:
                 stdout=output,
                 stderr=output,
             )
-        started = Process(process, log, f"http://127.0.0.1:{port}")
+        started = Process(process, log, ready)
         self._processes.append(started)
         return started
 
@@ -183,7 +188,7 @@ class Ground:
         topic: Topic,
         kind: type[MessageT],
         wanted: Callable[[MessageT], bool] = lambda _: True,
-        seconds: float = 30,
+        seconds: float = _PATIENCE_SECONDS,
     ) -> MessageT:
         """The first committed message of this kind that is wanted, as soon as it is there."""
         places = [Place(topic.value, number) for number in range(self.kafka.partitions)]
@@ -208,13 +213,6 @@ async def ground_on(stack: LocalStack, directory: Path) -> AsyncGenerator[Ground
         yield ground
     finally:
         await ground.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 async def _fresh_topics(kafka: Kafka, changelog: str) -> None:

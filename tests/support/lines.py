@@ -14,7 +14,23 @@ from typing import Any, Final
 
 HOST: Final = "127.0.0.1"
 _BLOCK_BYTES: Final = 32 << 10
+_TAKEN: Final = b"HTTP/1.1 2"
 _START_SECONDS: Final = 10
+
+
+class _Request:
+    """The request that a connection is at: a new one begins with what comes after an answer."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.answered = False
+
+    def add(self, count: int) -> bool:
+        """So many more bytes; whether a new request began with them."""
+        new = self.answered or not self.sent
+        self.sent = count if new else self.sent + count
+        self.answered = False
+        return new
 
 
 class Line:
@@ -26,6 +42,7 @@ class Line:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        self._at: dict[asyncio.StreamWriter, _Request] = {}
         self._cuts: deque[int] = deque()
         self._hold_at: int | None = None
         self._free = asyncio.Event()
@@ -34,7 +51,11 @@ class Line:
         """Set once the line holds."""
         self.sent = 0
         """Bytes towards the server."""
-        self.cuts = 0
+        self.requests = 0
+        self.lost = 0
+        """Bytes of requests that ended without an answer, or with one that refuses them."""
+        self.lost_by_cuts: list[int] = []
+        """How much of that by each cut."""
         self.port = 0
 
     @property
@@ -94,6 +115,10 @@ class Line:
         self._cut()
 
     def _cut(self) -> None:
+        """What is answered counts too: the answer may not have been read."""
+        self.lost_by_cuts.append(sum(request.sent for request in self._at.values()))
+        self.lost += self.lost_by_cuts[-1]
+        self._at.clear()
         for writer in list(self._open):
             writer.transport.abort()
         self._open.clear()
@@ -111,31 +136,44 @@ class Line:
             answers.transport.abort()
             return
         self._open.add(requests)
-        ways = (self._up(client, requests), self._down(server, answers))
+        request = _Request()
+        self._at[requests] = request
+        ways = (self._up(client, requests, request), self._down(server, answers, request))
         with suppress(OSError):
             await asyncio.gather(*ways)
+        if self._at.pop(requests, None) is not None and not request.answered:
+            self.lost += request.sent
         for writer in (answers, requests):
             self._open.discard(writer)
             writer.transport.abort()
 
-    async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _up(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: _Request
+    ) -> None:
         while block := await reader.read(_BLOCK_BYTES):
+            if writer not in self._at:
+                return  # cut off, and this had come before
             self.sent += len(block)
+            self.requests += request.add(len(block))
             if self._hold_at is not None and self.sent >= self._hold_at:
                 self._free.clear()
                 self.held.set()
             await self._free.wait()
             if self._cuts and self.sent >= self._cuts[0]:
                 self._cuts.popleft()
-                self.cuts += 1
                 self._cut()
                 return
             writer.write(block)
             await writer.drain()
         writer.close()
 
-    async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _down(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: _Request
+    ) -> None:
         while block := await reader.read(_BLOCK_BYTES):
+            if not request.answered and not block.startswith(_TAKEN):
+                self.lost += request.sent
+            request.answered = True
             writer.write(block)
             await writer.drain()
         writer.close()

@@ -122,14 +122,14 @@ class Installation:
         by_partition = await kafka.read(self.broker, topic, PARTITIONS)
         return [record for number in sorted(by_partition) for record in by_partition[number]]
 
-    async def events(self, at_least: int, seconds: float = 30) -> list[Event]:
+    async def events(self, at_least: int, seconds: float = PATIENCE_SECONDS) -> list[Event]:
         """All events, as soon as there are so many."""
         return [
             decode_event(r.value)
             for r in await self.wait_for(self.topics.events, at_least, seconds)
         ]
 
-    async def progress(self, by: int, seconds: float = 60) -> None:
+    async def progress(self, by: int, seconds: float = PATIENCE_SECONDS) -> None:
         """Until every partition of the events holds so much more than now."""
         before = await kafka.ends(self.broker, self.topics.events, PARTITIONS)
         async with asyncio.timeout(seconds):
@@ -139,7 +139,9 @@ class Installation:
                     return
                 await asyncio.sleep(0.05)
 
-    async def wait_for(self, topic: str, at_least: int, seconds: float = 30) -> list[Any]:
+    async def wait_for(
+        self, topic: str, at_least: int, seconds: float = PATIENCE_SECONDS
+    ) -> list[Any]:
         async with asyncio.timeout(seconds):
             while True:
                 found = await self.read(topic)

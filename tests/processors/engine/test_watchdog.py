@@ -1,7 +1,6 @@
 """The watchdog: what it lets pass, and what ends the process."""
 
 import asyncio
-import time
 
 import pytest
 from aiokafka.errors import KafkaTimeoutError
@@ -20,6 +19,26 @@ from tests.processors.engine.toy import Topics, ToyRules
 
 TOPICS = Topics("toy")
 WORK: Place = (TOPICS.work, 0)
+SILENT, STUCK, NOT_READY = 5, 20, 60
+
+
+class Clock:
+    """What the engine takes for `time` here: moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of every part of the engine that is looked at here."""
+    found = Clock()
+    for name in ("engine", "owner", "ticker", "watchdog"):
+        monkeypatch.setattr(f"processors.engine.{name}.time", found)
+    return found
 
 
 class Broker:
@@ -41,7 +60,7 @@ class Broker:
         self.unanswered.pop().set_exception(KafkaTimeoutError())
 
 
-def new_engine(*, stuck: float = 0.01, ready: float = 60) -> Engine:
+def new_engine() -> Engine:
     rules = ToyRules(TOPICS)
     settings = Settings(
         broker="nowhere:1",
@@ -49,9 +68,9 @@ def new_engine(*, stuck: float = 0.01, ready: float = 60) -> Engine:
         partitions=1,
         changelog=TOPICS.state,
         journal=TOPICS.journal,
-        stuck_seconds_max=stuck,
-        ready_seconds_max=ready,
-        silent_seconds_max=0.01,
+        stuck_seconds_max=STUCK,
+        ready_seconds_max=NOT_READY,
+        silent_seconds_max=SILENT,
     )
     metrics = Metrics(CollectorRegistry())
     engine = Engine(
@@ -77,48 +96,53 @@ def new_engine(*, stuck: float = 0.01, ready: float = 60) -> Engine:
     return engine
 
 
-async def verdict(engine: Engine, seen: dict[Place, Seen]) -> str | None:
-    """What it says when it looks twice, longer apart than it allows."""
+def verdict(
+    engine: Engine, seen: dict[Place, Seen], clock: Clock, limit: float = STUCK
+) -> str | None:
+    """What it says when it looks again later than `limit`; until then it says nothing."""
     dog = Watchdog(engine)
     dog.beat(seen)
-    await asyncio.sleep(0.03)
+    clock.now += limit
+    dog.beat(seen)
+    assert dog.reason is None
+    clock.now += 1
     dog.beat(seen)
     return dog.reason
 
 
-async def test_a_process_without_lag_may_stand_still() -> None:
-    assert await verdict(new_engine(), {WORK: Seen(position=5, end=5, handed=5)}) is None
+def test_a_process_without_lag_may_stand_still(clock: Clock) -> None:
+    assert verdict(new_engine(), {WORK: Seen(position=5, end=5, handed=5)}, clock) is None
 
 
-async def test_control_markers_at_the_end_are_no_lag() -> None:
-    assert await verdict(new_engine(), {WORK: Seen(position=6, end=6, handed=5)}) is None
+def test_control_markers_at_the_end_are_no_lag(clock: Clock) -> None:
+    assert verdict(new_engine(), {WORK: Seen(position=6, end=6, handed=5)}, clock) is None
 
 
-async def test_records_that_wait_in_kafka_and_never_come_are() -> None:
-    reason = await verdict(new_engine(), {WORK: Seen(position=5, end=9, handed=5)})
+def test_records_that_wait_in_kafka_and_never_come_are(clock: Clock) -> None:
+    reason = verdict(new_engine(), {WORK: Seen(position=5, end=9, handed=5)}, clock)
     assert reason is not None
     assert "no progress" in reason
 
 
-async def test_records_that_were_lost_on_their_way_inside_are_seen() -> None:
-    reason = await verdict(new_engine(), {WORK: Seen(position=9, end=9, handed=9)})
+def test_records_that_were_lost_on_their_way_inside_are_seen(clock: Clock) -> None:
+    reason = verdict(new_engine(), {WORK: Seen(position=9, end=9, handed=9)}, clock)
     assert reason is not None
     assert "applied to 5, handed over to 9" in reason
 
 
-async def test_commands_that_wait_at_an_owner_that_does_nothing_are_seen() -> None:
+def test_commands_that_wait_at_an_owner_that_does_nothing_are_seen(clock: Clock) -> None:
     engine = new_engine()
     record = Record(TOPICS.work, 0, 5, 0, b"k", b"{}")
     engine.owners[0].waiting.add(Batch(TOPICS.work, 0, [record], 5, 6))
-    reason = await verdict(engine, {})
+    reason = verdict(engine, {}, clock)
     assert reason is not None
     assert "commands wait" in reason
 
 
-async def test_a_process_that_does_not_get_ready_is_ended() -> None:
-    engine = new_engine(ready=0.01)
+def test_a_process_that_does_not_get_ready_is_ended(clock: Clock) -> None:
+    engine = new_engine()
     engine.ready = False
-    reason = await verdict(engine, {})
+    reason = verdict(engine, {}, clock, NOT_READY)
     assert reason is not None
     assert reason.startswith("not ready for")
 
@@ -129,20 +153,22 @@ async def test_an_assignment_without_some_of_the_sources_is_refused() -> None:
         await engine.assign([(TOPICS.work, 0), (TOPICS.notes, 0)])
 
 
-async def test_who_stays_down_is_left_alone() -> None:
+def test_who_stays_down_is_left_alone(clock: Clock) -> None:
     engine = new_engine()
     engine.stay_down("the code is wrong")
-    assert await verdict(engine, {WORK: Seen(position=5, end=9, handed=9)}) is None
+    assert verdict(engine, {WORK: Seen(position=5, end=9, handed=9)}, clock) is None
     assert engine.health() == (False, "the code is wrong", (0,), 0)
 
 
-async def test_an_idle_process_without_kafka_is_not_ready() -> None:
+async def test_an_idle_process_without_kafka_is_not_ready(clock: Clock) -> None:
     engine, broker = new_engine(), Broker()
     owner = engine.owners[0]
     owner.ticker = Ticker(broker, owner.writer)
     assert engine.health().ready
     await owner.ticker.beat()
-    await asyncio.sleep(0.03)  # longer than silence may last
+    clock.now += SILENT
+    assert engine.health().ready
+    clock.now += 1
     assert engine.health().reason.startswith("partition 0: no tick has come back for")
     broker.fail()
     await owner.ticker.beat()  # it was given up, and the next one waits: that is silence still
@@ -151,14 +177,18 @@ async def test_an_idle_process_without_kafka_is_not_ready() -> None:
     owner.writer.positions[TOPICS.work] += 1  # it was read
     await owner.ticker.beat()
     assert engine.health().ready
+    clock.now += SILENT
+    assert engine.health().ready, "the silence begins anew"
 
 
-async def test_a_process_that_works_on_a_backlog_is_ready_though_its_tick_comes_late() -> None:
+async def test_a_process_that_works_on_a_backlog_is_ready_though_its_tick_comes_late(
+    clock: Clock,
+) -> None:
     engine, broker = new_engine(), Broker()
     owner = engine.owners[0]
     owner.ticker = Ticker(broker, owner.writer)
     await owner.ticker.beat()
-    await asyncio.sleep(0.03)
+    clock.now += SILENT + 1
     assert not engine.health().ready
-    owner.moved_at = time.monotonic()
+    owner.moved_at = clock.now
     assert engine.health().ready
