@@ -15,6 +15,7 @@ BENCHMARKS: Final = {
     "dispatch": "tests.benchmarks.dispatch",
     "autocut": "tests.benchmarks.autocut",
     "matting": "tests.benchmarks.matting",
+    "uploads": "tests.benchmarks.uploads",
 }
 
 

@@ -516,7 +516,9 @@ def bench(
     context: typer.Context,
     name: Annotated[
         str,
-        typer.Argument(help="engine, lifecycles, faults, pools, dispatch, autocut or matting."),
+        typer.Argument(
+            help="engine, lifecycles, faults, pools, dispatch, autocut, matting or uploads."
+        ),
     ],
 ) -> None:
     """Measure; the last line is JSON. Options go to the benchmark (`--help` after its name)."""

@@ -24,9 +24,11 @@ PART_BYTES: Final = 5 << 20
 LINES_MAX: Final = 4
 """Parts that are sent at once."""
 _BLOCK_BYTES: Final = 64 << 10
-_FAILURES_MAX: Final = 12
-"""In a row, with nothing stored in between."""
-_BACK_OFF_SECONDS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_PATIENCE_SECONDS = 180.0
+"""So long the line may break with nothing stored in between. Not so often: a cut ends what goes on
+all lines at once, and cuts come in swarms."""
+_PAUSE_SECONDS_MIN: Final = 0.1
+_PAUSE_SECONDS_MAX: Final = 10.0
 _CALM_PARTS: Final = 8
 """Stored in a row before parts go whole again; twice as many after each time it was too soon."""
 _CALM_PARTS_MAX: Final = 128
@@ -43,7 +45,7 @@ Tell = Callable[[int], None]
 
 
 class UploadBrokenError(OSError):
-    """The line broke too often in a row. Uploaded again, it goes on where it was."""
+    """The line broke for too long. Uploaded again, it goes on where it was."""
 
 
 class UploadLostError(Exception):
@@ -138,7 +140,7 @@ class Upload:
         self._said = 0
         self._pace = Pace(lines_max)
         self._lines_max = lines_max
-        self._failures = 0
+        self._broken_since: float | None = None
         self._asked_at = time.monotonic()
         self._ending = threading.Event()
 
@@ -197,7 +199,7 @@ class Upload:
         """What follows from it; whether the part is to be sent again."""
         match end:
             case _End.STORED:
-                self._failures = 0
+                self._broken_since = None
                 self._pace.stored()
                 return False
             case _End.STALE:
@@ -212,10 +214,12 @@ class Upload:
 
     def _failed(self, why: str) -> None:
         """Wait, longer each time; raises UploadBrokenError when that has gone on for long."""
-        self._failures += 1
-        if self._failures > _FAILURES_MAX:
+        now = time.monotonic()
+        since = self._broken_since = self._broken_since or now
+        broken = now - since
+        if broken > _PATIENCE_SECONDS:
             raise UploadBrokenError(f"{why}; upload it again, it goes on where it was")
-        longest = _BACK_OFF_SECONDS[min(self._failures, len(_BACK_OFF_SECONDS)) - 1]
+        longest = min(max(broken, _PAUSE_SECONDS_MIN), _PAUSE_SECONDS_MAX)
         self._ending.wait(longest * random.uniform(0.5, 1.0))  # noqa: S311 - not a secret
 
     # --- one part --------------------------------------------------------------------------------
@@ -236,7 +240,7 @@ class Upload:
                 )
                 if end is _End.STORED:
                     through += piece.size
-                    self._failures = 0
+                    self._broken_since = None
                     break
                 if end is _End.STALE or self._ending.is_set():
                     self._through(-through)

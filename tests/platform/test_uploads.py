@@ -3,12 +3,11 @@
 The store's public address is a line that counts what is sent over it, and that can be cut or held.
 """
 
-import asyncio
 import hashlib
 import random
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -19,18 +18,10 @@ import httpx
 import msgspec
 import pytest
 
-from cutlog.client import Client, describe
-from cutlog.installation import ROOT, Installation, RunnerPlan
-from cutlog.installation import Plan as InstallationPlan
-from cutlog.stack.part import HOST
-from cutlog.stack.state import load as load_state
-from cutlog.up import Up
+from cutlog.client import describe
+from cutlog.installation import ROOT
 from cutlog.uploading import LINES_MAX, PART_BYTES, Plan, Upload, UploadBrokenError, UploadLostError
-from schema.ids import TenantId, pseudonym
-from schema.objects import content_key
-from schema.settings import load, need
-from schema.wires.objects import ObjectStore
-from tests.support.lines import Line, running_line
+from tests.support.bad_lines import Shop, open_shop
 from tests.support.pictures import noise_png
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -45,52 +36,10 @@ HEAD_BYTES_MAX: Final = 2_000
 """Of one request: its address is signed."""
 
 
-class Shop(NamedTuple):
-    """An installation whose callers reach the store over `line` only."""
-
-    installation: Installation
-    up: Up
-    line: Line
-
-    def client(self, sub: str, tenant: str = "") -> Client:
-        return Client(self.up.api_url, self.installation.token(sub, tenant=tenant, tier="load"))
-
-    def in_the_store(self, act: Callable[[ObjectStore], Awaitable[T]]) -> T:
-        """Ask the store itself, behind the line."""
-
-        async def acting() -> T:
-            settings = need(load(self.installation.environ()), "objects")
-            async with ObjectStore(settings) as store:
-                return await act(store)
-
-        return asyncio.run(acting())
-
-    def content_key(self, sub: str, tenant: str, file: Path) -> str:
-        """Where the content of a file stands."""
-        secret = self.installation.environ()["CUTLOG_KEYS_PSEUDONYM_SECRET"].encode()
-        tenant_id = TenantId(tenant)
-        return content_key(tenant_id, pseudonym(secret, tenant_id, sub), describe(file)["sha256"])
-
-
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    directory = tmp_path_factory.mktemp("uploads")
-
-    def store() -> tuple[str, int]:
-        return HOST, load_state(directory / "cutlog" / "stack").ports["s3-s3"]
-
-    with running_line(store) as line:
-        plan = InstallationPlan(
-            runners=(RunnerPlan("R", 4),),
-            environ={"CUTLOG_OBJECTS_PUBLIC_ENDPOINT": line.url},
-        )
-        installation = Installation(directory / "cutlog", plan=plan, die_with_parent=True)
-        up = Up(installation)
-        up.start()
-        try:
-            yield Shop(installation, up, line)
-        finally:
-            up.stop()
+    with open_shop(tmp_path_factory.mktemp("uploads")) as found:
+        yield found
 
 
 @pytest.fixture
@@ -127,12 +76,23 @@ def test_an_upload_over_a_line_that_is_cut_again_and_again_sends_little_again(
     assert size < sent <= size + (line.lost - lost) + heads
 
 
+def test_a_swarm_of_cuts_does_not_end_an_upload(
+    shop: Shop, sub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cutlog.uploading._PAUSE_SECONDS_MAX", 0.2)
+    file = picture(tmp_path, MEDIUM)
+    # Each ends what goes on all lines: more broken parts in a row than anybody would count.
+    shop.line.cut_at(*range(MEGABYTE, MEGABYTE + 40 * 1_000, 1_000))
+    with shop.client(sub) as client:
+        assert client.await_material(client.upload(file))["status"] == "READY"
+
+
 def test_a_line_that_is_dead_ends_the_upload_with_a_word(
     shop: Shop, sub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cutlog.uploading._BACK_OFF_SECONDS", (0.01,))
+    monkeypatch.setattr("cutlog.uploading._PATIENCE_SECONDS", 0.5)
     file = picture(tmp_path, MEDIUM)
-    shop.line.cut_at(*range(0, 40 * 1_000, 1_000))
+    shop.line.cut_at(*range(0, 1_000_000, 1_000))  # far more than there is patience for
     through: list[int] = []
     with shop.client(sub) as client, pytest.raises(UploadBrokenError, match="goes on where it was"):
         client.upload(file, through.append)

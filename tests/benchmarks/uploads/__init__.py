@@ -1,0 +1,1 @@
+"""An upload over a bad line."""
