@@ -68,7 +68,7 @@ bench: setup-dev  ## whole lifecycles a second on this machine
 lock: $(DEV_STAMP)  ## resolve the locks in requirements/ anew, for every Python from 3.11 on
 	@for set in dev bootstrap; do $(COMPILE) requirements/$$set.in -o requirements/$$set.txt || exit 1; done
 	@for set in diffusion gpu run; do $(COMPILE) -c requirements/dev.txt requirements/$$set.in -o requirements/$$set.txt || exit 1; done
-	@for set in samples models; do $(COMPILE) --no-deps requirements/$$set.in -o requirements/$$set.txt || exit 1; done
+	@for set in samples models pictures; do $(COMPILE) --no-deps requirements/$$set.in -o requirements/$$set.txt || exit 1; done
 	@$(PY) -m cutlog.stack lock
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --no-header --no-annotate

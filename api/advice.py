@@ -16,10 +16,12 @@ _ADVICE: Final[dict[str, str]] = {
         "This is no film, picture or sound, whatever it is called. Choose another file."
     ),
     MaterialRefusal.CONTAINER_UNSUPPORTED: (
-        "Files of this kind are not read. Export it as MP4, MOV, WebM, JPEG or PNG."
+        "Files of this kind are not read. Export it as MP4, MOV, WebM, JPEG, HEIC or PNG; of a "
+        "raw photo (DNG, ProRAW) the JPEG or HEIC that the phone makes beside it."
     ),
     MaterialRefusal.CODEC_UNSUPPORTED: (
-        "What it is encoded with is not read. Export it with H.264 or H.265, and AAC sound."
+        "What it is encoded with is not read. Export a film with H.264 or H.265 and AAC sound, a "
+        "picture as JPEG or PNG."
     ),
     MaterialRefusal.NAMES_OTHERS: (
         "This file only names others, as a playlist does. Upload the film itself."
@@ -53,7 +55,8 @@ _ADVICE: Final[dict[str, str]] = {
     ),
     MaterialRefusal.NOT_CHECKED: "It could not be checked, by no fault of yours. " + _AGAIN,
     MaterialRefusal.PROBE_LIMIT: (
-        "To read it took more time or memory than any usual file. Export it again as MP4."
+        "To read it took more time or memory than any usual file. Export a film again as MP4, a "
+        "picture as JPEG."
     ),
     MaterialRefusal.MATERIAL_ABORTED: "Its upload was left lying for a day. " + _AGAIN,
 }

@@ -13,7 +13,6 @@ lost is asked for again without fear.
 """
 
 import hashlib
-import mimetypes
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -24,6 +23,7 @@ from uuid import uuid4
 import httpx
 import msgspec
 
+from cutlog.endings import content_type_of
 from cutlog.uploading import LINES_MAX, Plan, Tell, Upload, UploadBrokenError, UploadLostError
 from schema.words import Status
 
@@ -362,7 +362,7 @@ def describe(path: Path) -> dict[str, Any]:
     """What is announced of a file: reads it once."""
     with path.open("rb") as file:
         sha256, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    kind = content_type_of(path)
     return {"sha256": sha256, "size": size, "content_type": kind, "name": path.name}
 
 

@@ -4,6 +4,8 @@ A file is opened as what its signature says and as nothing else, so that no read
 that is two things at once would be one of them here and the other there.
 """
 
+import struct
+from collections.abc import Mapping
 from typing import Final
 
 FILM: Final[dict[str, str]] = {
@@ -34,11 +36,13 @@ PICTURES: Final[dict[str, str]] = {
     "bmp": "BMP",
     "tiff": "TIFF",
     "avif": "AVIF",
+    "heic": "HEIF",
 }
 """Picture formats that are opened, and what Pillow calls each."""
 
 UNSUPPORTED: Final[dict[str, str]] = {
-    "heic": "HEIC picture",
+    "raw": "raw photo",
+    "heif": "HEIF picture of a rare kind",
     "jxl": "JPEG XL picture",
     "psd": "Photoshop document",
     "jp2": "JPEG 2000 picture",
@@ -54,6 +58,12 @@ UNSUPPORTED: Final[dict[str, str]] = {
     "postscript": "PostScript drawing",
 }
 """Media that could be shown elsewhere, and are not taken here."""
+
+_INSTEAD: Final[dict[str, str]] = {
+    "raw": "Export it as JPEG or HEIC (on an iPhone, with Apple ProRAW turned off).",
+    "heif": "Export it as JPEG.",
+    "jxl": "Export it as JPEG or HEIC.",
+}
 
 STRANGERS: Final[tuple[tuple[bytes, str], ...]] = (
     (b"PK\x03\x04", "a ZIP archive"),
@@ -108,6 +118,8 @@ _SCRIPTS: Final[tuple[bytes, ...]] = (b"<?php", b"<script", b"<html", b"<!doctyp
 _TS_PACKETS: Final = (188, 192, 204)
 _HEAD_BYTES: Final = 4096
 _EOCD_BYTES: Final = 22
+_SUBFILE, _SUB_IMAGES, _DNG_VERSION = 254, 330, 50706
+_SHORT: Final = 3
 _BRAND_KINDS: Final[dict[bytes, str]] = {
     b"avif": "avif",
     b"avis": "avif",
@@ -117,11 +129,21 @@ _BRAND_KINDS: Final[dict[bytes, str]] = {
     b"heim": "heic",
     b"heis": "heic",
     b"hevx": "heic",
+    b"hevm": "heic",
+    b"hevs": "heic",
     b"mif1": "heic",
     b"msf1": "heic",
+    b"mif2": "heif",
+    b"miaf": "heif",
+    b"avci": "heif",
+    b"avcs": "heif",
+    b"j2ki": "heif",
+    b"jpeg": "heif",
+    b"vvic": "heif",
+    b"unif": "heif",
     b"jp2 ": "jp2",
     b"jxl ": "jxl",
-    b"crx ": "heic",
+    b"crx ": "raw",
     b"qt  ": "mov",
 }
 
@@ -139,14 +161,49 @@ def kinds_of(start: bytes) -> tuple[str, ...]:
         found.append("mpegts")
     if not found:
         found = _sound(start)
+    if found == ["tiff"] and is_raw(_tiff_tags(start)):
+        found = ["raw"]
     return tuple(dict.fromkeys(found))
+
+
+def instead_of(kind: str) -> str:
+    """What the owner of a file of an unsupported kind can do, where there is more to say."""
+    return _INSTEAD.get(kind, "")
+
+
+def is_raw(tags: Mapping[int, int]) -> bool:
+    """Whether a TIFF's first tags are those of what a sensor saw, with a small picture in front."""
+    is_small = bool(tags.get(_SUBFILE, 0) & 1)
+    return _DNG_VERSION in tags or (is_small and _SUB_IMAGES in tags)
+
+
+def _tiff_tags(start: bytes) -> dict[int, int]:
+    """Tags of its first image and their values; of long ones, the place. None: too far away."""
+    if start[8:10] == b"CR":  # Canon's, which has none of its own
+        return {_DNG_VERSION: 0}
+    order = "<" if start[:2] == b"II" else ">"
+    try:
+        (at,) = struct.unpack_from(order + "I", start, 4)
+        (count,) = struct.unpack_from(order + "H", start, at)
+        found: dict[int, int] = {}
+        for n in range(count):
+            place = at + 2 + 12 * n
+            tag, form = struct.unpack_from(order + "HH", start, place)
+            (value,) = struct.unpack_from(
+                order + ("H" if form == _SHORT else "I"), start, place + 8
+            )
+            found[tag] = value
+    except struct.error:
+        return {}
+    return found
 
 
 def _box_kind(start: bytes) -> str:
     if start[4:8] != b"ftyp":
         return "mov"
     brand = start[8:12]
-    if brand == b"mif1" and b"avif" in start[8 : int.from_bytes(start[:4], "big")]:
+    brands = start[8 : int.from_bytes(start[:4], "big")]
+    if brand in (b"mif1", b"msf1") and (b"avif" in brands or b"avis" in brands):
         return "avif"
     return _BRAND_KINDS.get(brand, "mp4")
 
@@ -251,6 +308,10 @@ _MARKS: Final[tuple[tuple[bytes, int, str], ...]] = (
     (b"GIF89a", 0, "gif"),
     (b"II*\0", 0, "tiff"),
     (b"MM\0*", 0, "tiff"),
+    (b"IIU\0", 0, "raw"),
+    (b"IIRO", 0, "raw"),
+    (b"IIRS", 0, "raw"),
+    (b"FUJIFILMCCD-RAW", 0, "raw"),
     (b"BM", 0, "bmp"),
     (b"OggS", 0, "ogg"),
     (b"FLV\x01", 0, "flv"),

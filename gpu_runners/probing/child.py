@@ -8,15 +8,16 @@ import importlib
 import os
 import pkgutil
 import sys
+import warnings
 from pathlib import Path
 
 import av
 import av.logging
 import msgspec
 
+from gpu_runners.pipelines.pictures import load_readers
 from gpu_runners.probing.seal import seal
 from gpu_runners.probing.validation import validate
-from gpu_runners.probing.validation_pictures import load_readers
 from gpu_runners.probing.verdicts import Asked, RefusedError, Verdict
 from schema.refusals import MaterialRefusal
 
@@ -44,6 +45,7 @@ def main() -> int:
     av.logging.set_level(None)
     _load_all_of_av()
     load_readers()
+    warnings.simplefilter("ignore")  # of readers, on odd metadata: nobody reads them
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is no answer
     os.chdir(asked.folder)

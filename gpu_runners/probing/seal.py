@@ -31,6 +31,7 @@ _FILE_RIGHTS: Final = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: 
 _TCP_SINCE: Final = 4
 _TCP_RIGHTS: Final = 3
 
+_THREADS_MAX: Final = 8
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _EPERM, _ENOSYS = 1, 38
 _CLONE_THREAD: Final = 0x10000
@@ -41,19 +42,50 @@ _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 class _Calls:
     """Numbers of system calls of one kind of machine."""
 
-    def __init__(self, audit: int, clone: int, clone3: int, refused: tuple[int, ...]) -> None:
-        self.audit, self.clone, self.clone3, self.refused = audit, clone, clone3, refused
+    def __init__(
+        self,
+        audit: int,
+        *,
+        clone: int,
+        outside: tuple[int, ...],
+        shared: tuple[int, ...],
+        others: tuple[int, ...],
+        kernel: tuple[int, ...],
+        own: tuple[int, ...],
+    ) -> None:
+        self.audit, self.clone = audit, clone
+        self.refused = (*outside, *shared, *others, *kernel, *_NEW_REFUSED)
+        self.own = own
 
 
+_CLONE3: Final = 435
+_NEW_REFUSED: Final = (424, 425, 426, 427, 428, 429, 430, 431, 432, 433, 434, 438, 440, 442, 448)
+"""The same number everywhere: io_uring, mounts, and others by a file descriptor."""
 _MACHINES: Final = {
     "x86_64": _Calls(
-        0xC000003E, 56, 435, (41, 42, 43, 44, 46, 49, 53, 57, 58, 59, 62, 101, 310, 311, 322, 425)
+        0xC000003E,
+        clone=56,
+        # Sockets, fork, exec.
+        outside=(41, 42, 43, 44, 46, 49, 53, 57, 58, 59, 322),
+        # Memory, semaphores and queues that are shared by name.
+        shared=(29, 30, 31, 64, 65, 66, 68, 69, 70, 71, 240),
+        # Signals, ptrace, memory, priorities.
+        others=(62, 101, 129, 200, 297, 310, 311, 312, 141, 142, 144, 203, 251, 256, 279, 314),
+        # Namespaces, mounts, keys, perf, bpf, userfaultfd.
+        kernel=(155, 161, 165, 166, 248, 249, 250, 272, 298, 308, 321, 323),
+        own=(234, 302),
     ),
     "aarch64": _Calls(
-        0xC00000B7, 220, 435, (198, 199, 200, 202, 203, 206, 211, 117, 129, 221, 270, 271, 281, 425)
+        0xC00000B7,
+        clone=220,
+        outside=(198, 199, 200, 202, 203, 206, 211, 221, 281),
+        shared=(186, 187, 188, 189, 190, 191, 192, 193, 194, 195, 196, 180),
+        others=(129, 117, 138, 130, 240, 270, 271, 272, 140, 118, 119, 122, 30, 238, 239, 274),
+        kernel=(41, 51, 40, 39, 217, 218, 219, 97, 241, 268, 280, 282),
+        own=(131, 261),
     ),
 }
-"""Refused: sockets, fork, exec, kill, ptrace and reading others' memory, io_uring."""
+"""`own`: tgkill, by which the C library aborts, and prlimit64, allowed on this process only."""
 
 
 def seal(source: Path, folder: Path, limits: ProcessLimits) -> tuple[str, ...]:
@@ -65,13 +97,28 @@ def seal(source: Path, folder: Path, limits: ProcessLimits) -> tuple[str, ...]:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     missing: list[str] = []
-    if _LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+    is_apart = _LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) == 0
+    if not is_apart:
         missing.append("network namespace")
     if not _landlock(source, folder):
         missing.append("landlock")
     if not _seccomp():
         missing.append("seccomp")
+    _limit_threads(is_apart=is_apart, may_fork="seccomp" in missing)
     return tuple(missing)
+
+
+def _limit_threads(*, is_apart: bool, may_fork: bool) -> None:
+    """A decoder may need a thread of its own; never many, and no process.
+
+    The kernel counts both together, all of a user's, but in a namespace of users only those within
+    it: there the limit is this process's alone. Elsewhere the number would depend on what else the
+    user runs, and is set only where nothing refuses processes; then some pictures can't be read.
+    """
+    if is_apart:
+        resource.setrlimit(resource.RLIMIT_NPROC, (_THREADS_MAX, _THREADS_MAX))
+    elif may_fork:
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
 def _limit(limits: ProcessLimits) -> None:
@@ -79,7 +126,6 @@ def _limit(limits: ProcessLimits) -> None:
         (resource.RLIMIT_AS, limits.memory_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
-        (resource.RLIMIT_NPROC, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(what, (most, most))
@@ -131,11 +177,20 @@ def _program(calls: _Calls) -> list[tuple[int, int, int, int]]:
         (_LOAD, 0, 0, 0),  # the number of the call
         (_IF_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _REFUSE | _EPERM),
-        (_IF_EQUAL, 0, 1, calls.clone3),  # the C library goes on with clone, which can be judged
+        (_IF_EQUAL, 0, 1, _CLONE3),  # the C library goes on with clone, which can be judged
         (_RETURN, 0, 0, _REFUSE | _ENOSYS),
     ]
     for number in calls.refused:
         steps += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE | _EPERM)]
+    for number in calls.own:
+        steps += [
+            (_IF_EQUAL, 0, 5, number),
+            (_LOAD, 0, 0, 16),  # its first argument: the process, or 0 for itself
+            (_IF_EQUAL, 2, 0, 0),
+            (_IF_EQUAL, 1, 0, os.getpid()),
+            (_RETURN, 0, 0, _REFUSE | _EPERM),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
     return [
         *steps,
         (_IF_EQUAL, 0, 3, calls.clone),

@@ -13,6 +13,7 @@ from gpu_runners.pipelines.signatures import (
     FILM,
     PICTURES,
     UNSUPPORTED,
+    instead_of,
     is_drawing,
     is_text,
     kinds_of,
@@ -98,7 +99,8 @@ def _kind(path: Path, limits: MaterialLimits) -> str:
     if kinds and kinds[0] in UNSUPPORTED:
         raise RefusedError(
             MaterialRefusal.CONTAINER_UNSUPPORTED,
-            f"The file is a {UNSUPPORTED[kinds[0]]}, which is not taken.",
+            f"The file is a {UNSUPPORTED[kinds[0]]}, which is not taken. "
+            f"{instead_of(kinds[0])}".strip(),
         )
     if not kinds or (kinds[0] not in FILM and kinds[0] not in PICTURES):
         raise RefusedError(

@@ -1,82 +1,75 @@
 """Pictures: judged by their header, then decoded, every one of them if they move."""
 
-import warnings
 from pathlib import Path
 from typing import Final
 
-from PIL import AvifImagePlugin, Image, ImageFile
+from PIL import ImageFile
 
-from gpu_runners.pipelines.signatures import PICTURES
+from gpu_runners.pipelines.heic import HeicFile
+from gpu_runners.pipelines.pictures import (
+    decode_about,
+    opened,
+    orientation_of,
+    refuse_pixels,
+    told_as_damage,
+    upright_size,
+)
+from gpu_runners.pipelines.pipeline import InputError, InputReason
 from gpu_runners.probing.limits import MaterialLimits
 from gpu_runners.probing.verdicts import RefusedError
 from schema.commands import MediaFacts
 from schema.refusals import MaterialRefusal
 from schema.words import MediaKind
 
-_ORIENTATION: Final = 0x0112
 _TURNED: Final = {3: 180, 4: 180, 5: 90, 6: 90, 7: 270, 8: 270}
 """Degrees clockwise of each orientation of EXIF; 2, 4, 5 and 7 are mirrored besides."""
 _MOVING: Final = frozenset({"gif", "png", "webp", "avif"})
 _ALPHA: Final = frozenset({"RGBA", "LA", "PA", "La", "RGBa"})
-_MILLION: Final = 1_000_000
 _SMALLER: Final = 8
-_FAULTS: Final = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    LookupError,
-    TypeError,
-    ArithmeticError,
-    AttributeError,
-    AssertionError,
-    RuntimeError,
-)
-"""What Pillow raises on bytes that are not as they should be (its readers check little)."""
-_ERRORS_OF_MEMORY: Final = ("cannot allocate", "out of memory", "memory error", "codec error -9")
-
-
-def load_readers() -> None:
-    """Load every reader now: later there are no files to load one from."""
-    Image.preinit()
-    Image.init()
-    warnings.simplefilter("ignore")  # of Pillow, on odd metadata: nobody reads them
-    Image.MAX_IMAGE_PIXELS = None  # the limits are ours, and are asked before
-    ImageFile.LOAD_TRUNCATED_IMAGES = False
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 1  # a process that is shut in may start none
 
 
 def examine(path: Path, kind: str, limits: MaterialLimits) -> MediaFacts:
-    """What the picture is. Raises RefusedError, MemoryError."""
-    size = path.stat().st_size
-    _refuse_by_header(path, kind, size, limits)
+    """What the picture is. Raises RefusedError, InputError, MemoryError."""
     try:
-        with Image.open(path, formats=[PICTURES[kind]]) as image:
-            _refuse_size(image.width, image.height, limits)
-            frames = _frames(image, kind, limits)
-            return _facts(image, kind, frames)
+        with told_as_damage(), opened(path, kind, pixels_max=limits.picture_pixels_max) as image:
+            size = path.stat().st_size
+            if kind in _BOXED and _reach(path, size) > size:
+                raise _truncated()  # a decoder misses nothing beside the picture that is meant
+            if isinstance(image, HeicFile):
+                return _heic_facts(image, limits)
+            return _facts(image, kind, _frames(image, kind, limits))
     except RefusedError:
         raise
-    except _FAULTS as error:
-        if any(word in str(error).lower() for word in _ERRORS_OF_MEMORY):
-            raise MemoryError(str(error)) from error
-        raise _damaged(path, kind, error) from error
+    except InputError as error:
+        raise _in_our_words(error, path, kind) from error
+
+
+def _heic_facts(image: HeicFile, limits: MaterialLimits) -> MediaFacts:
+    """Of the picture that is meant, which its reader has turned; those beside it are nobody's."""
+    made = image.decode()
+    refuse_pixels(made.width, made.height, limits.picture_pixels_max)
+    return MediaFacts(
+        kind=MediaKind.PICTURE,
+        container="heic",
+        width=made.width,
+        height=made.height,
+        frames=1,
+        pixels=made.width * made.height,
+        has_alpha=made.has_alpha,
+    )
 
 
 def _facts(image: ImageFile.ImageFile, kind: str, frames: int) -> MediaFacts:
-    width, height = image.size
-    rotation = _TURNED.get(_orientation(image), 0)
+    width, height = upright_size(image)
+    rotation = _TURNED.get(orientation_of(image), 0)
     has_alpha = image.mode in _ALPHA or "transparency" in image.info
-    if kind == "jpeg" and image.mode != "CMYK":  # every byte is read, an eighth of it is kept
-        image.draft("RGB", (width // _SMALLER, height // _SMALLER))
+    decode_about(image, max(width, height) // _SMALLER)  # every byte is read, less of it is kept
     milliseconds = 0.0
     for number in range(frames):
         image.seek(number)
         image.load()
         has_alpha = has_alpha or image.mode in _ALPHA
         milliseconds += float(image.info.get("duration", 0) or 0)
-    if rotation in (90, 270):
-        width, height = height, width
     return MediaFacts(
         kind=MediaKind.PICTURE,
         container=kind,
@@ -89,14 +82,6 @@ def _facts(image: ImageFile.ImageFile, kind: str, frames: int) -> MediaFacts:
         has_alpha=has_alpha,
         animated=frames > 1,
     )
-
-
-def _orientation(image: ImageFile.ImageFile) -> int:
-    """1, upright, where it says nothing or nothing that can be read."""
-    try:
-        return int(image.getexif().get(_ORIENTATION, 1))
-    except _FAULTS:
-        return 1
 
 
 def _frames(image: ImageFile.ImageFile, kind: str, limits: MaterialLimits) -> int:
@@ -117,45 +102,55 @@ def _frames(image: ImageFile.ImageFile, kind: str, limits: MaterialLimits) -> in
     return frames
 
 
-def _refuse_size(width: int, height: int, limits: MaterialLimits) -> None:
-    if width * height > limits.picture_pixels_max:
-        raise RefusedError(
-            MaterialRefusal.PIXELS_TOO_MANY,
-            f"The picture has {width} x {height} pixels; "
-            f"at most {limits.picture_pixels_max / _MILLION:.0f} million are taken.",
-        )
-
-
-def _refuse_by_header(path: Path, kind: str, size: int, limits: MaterialLimits) -> None:
-    """WebP: Pillow would make room for its canvas before it can be asked how large that is."""
-    if kind != "webp":
-        return
-    with path.open("rb") as file:
-        start = file.read(30)
-    if len(start) < 30 or int.from_bytes(start[4:8], "little") + 8 > size:  # noqa: PLR2004 - header
-        raise _truncated()
-    if start[12:16] == b"VP8X":
-        width = int.from_bytes(start[24:27], "little") + 1
-        height = int.from_bytes(start[27:30], "little") + 1
-        _refuse_size(width, height, limits)
-
-
 def _truncated() -> RefusedError:
     return RefusedError(MaterialRefusal.TRUNCATED, "The picture is cut short: its end is missing.")
 
 
-def _damaged(path: Path, kind: str, error: Exception) -> RefusedError:
-    """Which of the two it is: something is wrong inside, or the end has not come."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - _END_BYTES))
-        end = file.read()
-    mark = _ENDS.get(kind)
-    if "truncated" in str(error).lower() or (mark is not None and mark not in end):
+def _in_our_words(error: InputError, path: Path, kind: str) -> InputError | RefusedError:
+    """Of damage, which of the two it is: something is wrong inside, or the end has not come.
+
+    What a reader says may hold some of the file's content: it is not passed on.
+    """
+    if error.reason not in (InputReason.DAMAGED, InputReason.TRUNCATED):
+        return error
+    if error.reason == InputReason.TRUNCATED or _lacks_its_end(path, kind):
         return _truncated()
     return RefusedError(
         MaterialRefusal.DAMAGED, "The picture is damaged: it can't be decoded to its end."
     )
 
 
+def _lacks_its_end(path: Path, kind: str) -> bool:
+    size = path.stat().st_size
+    if kind in _BOXED:
+        over = size - _reach(path, size)
+        return over < 0 or 0 < over < _BOX_HEAD
+    mark = _ENDS.get(kind)
+    with path.open("rb") as file:
+        file.seek(max(0, size - _END_BYTES))
+        return mark is not None and mark not in file.read()
+
+
+def _reach(path: Path, size: int) -> int:
+    """Where the last outermost box ends; what some phones write behind them is none."""
+    at = 0
+    with path.open("rb") as file:
+        while at + _BOX_HEAD <= size:
+            file.seek(at)
+            head = file.read(16)
+            length, kind = int.from_bytes(head[:4], "big"), head[4:8]
+            if length == 1:
+                length = int.from_bytes(head[8:16], "big")
+            if kind not in _OUTER_BOXES or length < _BOX_HEAD:  # 0: to the end
+                break
+            at += length
+    return at
+
+
+_BOX_HEAD: Final = 8
 _END_BYTES: Final = 65_536
 _ENDS: Final = {"png": b"IEND", "jpeg": b"\xff\xd9", "gif": b";"}
+_BOXED: Final = frozenset({"heic", "avif"})
+_OUTER_BOXES: Final = frozenset(
+    {b"ftyp", b"meta", b"mdat", b"moov", b"free", b"skip", b"uuid", b"mpvd", b"sefd", b"wide"}
+)

@@ -19,6 +19,8 @@ from PIL import Image, TiffImagePlugin
 
 from cutlog.ffmpeg import run_ffmpeg
 from schema.refusals import MaterialRefusal as No
+from tests.gpu_runners import phones
+from tests.gpu_runners.phone_films import with_dolby_vision, with_tracks
 
 CANARY = b"canary-3f9a17-this-must-stay-where-it-is"
 """Content of a file that many of the odd ones name; none of it may come out anywhere."""
@@ -101,6 +103,14 @@ _H264 = ("-c:v", "libx264", "-preset", "ultrafast", "-pix_fmt", "yuv420p")
 _WIDE = "setparams=color_primaries=bt2020:colorspace=bt2020nc"
 _RESERVED = "colour_primaries=3:transfer_characteristics=3:matrix_coefficients=3"
 _AAC = ("-c:a", "aac", "-b:a", "64k")
+_HEVC = (
+    *("-c:v", "libx265", "-preset", "ultrafast", "-tag:v", "hvc1"),
+    *("-x265-params", "log-level=none:pools=1"),
+)
+_HDR10 = (
+    "log-level=none:pools=1:hdr10=1:max-cll=1000,400:"
+    "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
+)
 
 
 def _photo(width: int = 96, height: int = 64, mode: str = "RGB") -> Image.Image:
@@ -127,6 +137,8 @@ _BASES: dict[str, Make] = {
     "base.gif": lambda _, out: _photo().save(out),
     "base.webp": lambda _, out: _photo().save(out),
     "base.tif": lambda _, out: _photo().save(out, compression="tiff_lzw"),
+    "base.heic": lambda _, out: out.write_bytes(phones.upright_iphone()),
+    "base.avif": lambda _, out: _photo().save(out),
 }
 
 # --- what is taken ------------------------------------------------------------------------------
@@ -283,6 +295,17 @@ _FILMS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("-vf", f"format=yuv420p10le,{_WIDE}:color_trc=arib-std-b67", *_H264[:4], "-an"),
         {"hdr": True},
     ),
+    "hdr10.mp4": (
+        (
+            *("-vf", f"format=yuv420p10le,{_WIDE}:color_trc=smpte2084", *_HEVC[:-1], _HDR10),
+            "-an",
+        ),
+        {"hdr": True, "video_codec": "hevc"},
+    ),
+    "slow-motion.mov": (
+        ("-r", "240", *_HEVC, *_AAC),
+        {"frame_rate": "240/1", "frames": 480, "video_codec": "hevc"},
+    ),
     "reserved-colours.mp4": (
         (*_H264, "-an", "-bsf:v", f"h264_metadata={_RESERVED}"),
         {"hdr": False, "frames": 50},
@@ -348,6 +371,17 @@ def _motion_photo(forge: Forge, out: Path) -> None:
     out.write_bytes(forge.bytes("base.jpg") + forge.bytes("base.mp4"))
 
 
+def _motion_heic(forge: Forge, out: Path) -> None:
+    """As Samsung writes it: the film in a box of its own, and notes that are no box."""
+    film = forge.bytes("base.mp4")
+    box = struct.pack(">I", len(film) + 8) + b"mpvd" + film
+    out.write_bytes(phones.upright_iphone() + box + b"\0\0\x21\x0aMotionPhoto_DataSEFT")
+
+
+def _of(content: Callable[[], bytes]) -> Make:
+    return lambda _, out: out.write_bytes(content())
+
+
 def _cover(forge: Forge, out: Path) -> None:
     run_ffmpeg(
         *("-loglevel", "error", "-i", str(forge.path("base.mp3")), "-i"),
@@ -363,6 +397,48 @@ def _trimmed(forge: Forge, out: Path) -> None:
 def _short_picture(forge: Forge, out: Path) -> None:
     """The container says 5 s, because of its sound; the film has 2."""
     forge.film(out, *_H264, *_AAC, sound="sine=f=440:d=5")
+
+
+def _iphone(forge: Forge, out: Path) -> None:
+    """Held upright: HEVC with HLG and Dolby Vision 8.4, AAC, sound in space, timed notes."""
+    words, plain = forge.folder / "notes.srt", forge.folder / "iphone-plain.mov"
+    words.write_text("1\n00:00:00,000 --> 00:00:01,000\nnote\n\n")
+    run_ffmpeg(
+        *("-loglevel", "error", "-y", "-f", "lavfi", "-i", "testsrc2=s=160x120:r=30:d=2"),
+        *("-f", "lavfi", "-i", "sine=f=440:d=2", "-i", str(words)),
+        *("-map", "0:v", "-map", "1:a", "-map", "1:a", "-map", "2:s", "-map", "2:s"),
+        *("-vf", f"format=yuv420p10le,{_WIDE}:color_trc=arib-std-b67", *_HEVC, *_AAC),
+        *("-c:s", "mov_text", f"file:{plain}"),
+    )
+    turned = forge.folder / "iphone-turned.mov"
+    run_ffmpeg(
+        *("-loglevel", "error", "-y", "-display_rotation", "-90", "-i", str(plain)),
+        *("-map", "0", "-c", "copy", f"file:{turned}"),
+    )
+    notes = {b"mhlrtext": b"mhlrmeta", b"@text": b"@mebx"}
+    tracks = {2: {b"mp4a": b"apac", b"esds": b"dapa"}, 3: notes, 4: notes}
+    out.write_bytes(with_dolby_vision(with_tracks(turned.read_bytes(), tracks)))
+
+
+def _late_picture(_: Forge, out: Path) -> None:
+    """The sound begins half a second before the picture, by an empty edit."""
+    run_ffmpeg(
+        *("-loglevel", "error", "-y", "-itsoffset", "0.5", "-f", "lavfi"),
+        *("-i", "testsrc2=s=160x120:r=25:d=2", "-f", "lavfi", "-i", "sine=f=440:d=2.5"),
+        *(*_H264, *_AAC, f"file:{out}"),
+    )
+
+
+def _turned_hevc(degrees: int) -> Make:
+    def make(forge: Forge, out: Path) -> None:
+        plain = forge.folder / f"plain-{out.name}"
+        forge.film(plain, *_HEVC, *_AAC)
+        run_ffmpeg(
+            *("-loglevel", "error", "-display_rotation", str(degrees), "-i", str(plain)),
+            *("-c", "copy", f"file:{out}"),
+        )
+
+    return make
 
 
 def _two_sounds(forge: Forge, out: Path) -> None:
@@ -400,6 +476,31 @@ _PICTURES: dict[str, tuple[Make, dict[str, Any]]] = {
     "alpha.webp": (_see_through, {"has_alpha": True}),
     "plain.avif": (lambda _, out: _photo().save(out), {"container": "avif"}),
     "plain.bmp": (lambda _, out: _photo().save(out), {"container": "bmp"}),
+    "sixteen-bit-colours.png": (lambda _, out: phones.deep_png(out), {"width": 180}),
+    "exif-6.tif": (_with_exif(6), {"width": 64, "height": 96, "rotation": 90}),
+    "exif-6.avif": (_with_exif(6), {"width": 64, "height": 96, "rotation": 90}),
+    "exif-6.webp": (_with_exif(6), {"width": 64, "height": 96, "rotation": 90}),
+    "moving.avif": (_moving(3), {"animated": True, "frames": 3}),
+    "ultra-hdr.jpg": (_of(phones.gain_mapped_jpeg), {"frames": 1, "animated": False}),
+    "many-notes.jpg": (_of(phones.noted_jpeg), {"width": 120, "rotation": 90}),
+    "iphone.heic": (
+        _of(phones.upright_iphone),
+        {"container": "heic", "width": 120, "height": 180, "frames": 1},
+    ),
+    "iphone-called.jpg": (_of(phones.selfie), {"container": "heic", "width": 120}),
+    "jpeg-called.heic": (
+        lambda f, out: out.write_bytes(f.bytes("base.jpg")),
+        {"container": "jpeg"},
+    ),
+    "burst.heic": (_of(phones.burst), {"width": 180, "frames": 1, "animated": False}),
+    "odd-notes.heic": (_of(phones.odd_notes), {"width": 180}),
+    "tone-mapped.heic": (_of(phones.tone_mapped), {"width": 180, "frames": 1}),
+    "ten-bit.heic": (lambda _, out: out.write_bytes(phones.ten_bit(_photo())), {"width": 96}),
+    "alpha.heic": (
+        lambda _, out: out.write_bytes(phones.encoded(_photo(mode="RGBA"))),
+        {"has_alpha": True},
+    ),
+    "motion-photo.heic": (_motion_heic, {"container": "heic", "animated": False}),
     "pages.tif": (_moving(3), {"frames": 1, "animated": False}),
     "cmyk.tif": (lambda _, out: _photo(mode="CMYK").save(out), {"container": "tiff"}),
 }  # fmt: skip
@@ -743,9 +844,12 @@ _CUTS = (
     *(("base.png", share) for share in (0.3, 0.9)),
     *(("base.gif", share) for share in (0.5, 0.9)),
     *(("base.webp", share) for share in (0.5, 0.9)),
+    *(("base.heic", share) for share in (0.5, 0.7, 0.99)),
+    *(("base.avif", share) for share in (0.5, 0.9)),
 )
 _FUZZED = ("base.mp4", "base.mkv", "base.avi", "base.ts", "base.webm", "base.flv", "base.wmv",
-           "base.mp3", "base.jpg", "base.png", "base.gif", "base.webp", "base.tif")  # fmt: skip
+           "base.mp3", "base.jpg", "base.png", "base.gif", "base.webp", "base.tif",
+           "base.heic", "base.avif")  # fmt: skip
 
 
 def _foreign() -> list[Odd]:
@@ -763,9 +867,11 @@ def _foreign() -> list[Odd]:
         "zeros.mov": b"\0" * 20_000,
         "one-byte.mp4": b"\x80",
     }
-    heic = struct.pack(">I", 24) + b"ftypheic\0\0\0\0mif1heic" + b"\0" * 40
     elsewhere: dict[str, bytes] = {
-        "phone.heic": heic,
+        "raw.dng": phones.dng(),
+        "canon.cr2": b"II*\0\x10\0\0\0CR\x02\0" + b"\0" * 60,
+        "canon.cr3": struct.pack(">I", 24) + b"ftypcrx \0\0\0\1crx isom" + b"\0" * 40,
+        "rare.heif": struct.pack(">I", 24) + b"ftypavci\0\0\0\0mif1avci" + b"\0" * 40,
         "plain.jxl": b"\xff\x0a" + b"\x11" * 40,
         "layers.psd": b"8BPS\0\x01" + b"\0" * 60,
         "plain.jp2": b"\0\0\0\x0cjP  \r\n\x87\n" + b"\0" * 40,
@@ -837,6 +943,8 @@ def _bombs() -> list[Odd]:
         Odd(name="bomb.jpg", make=_jpeg_bomb, reasons=far),
         Odd(name="bomb.tif", make=_tiff_bomb, reasons=far),
         Odd(name="bomb.webp", make=_bytes(_webp_bomb()), reasons=far),
+        Odd(name="bomb.heic", make=_of(phones.too_large), reasons=far),
+        Odd(name="bomb-inside.heic", make=_of(phones.lying), reasons=(No.DAMAGED,)),
         Odd(name="bomb.bmp", make=_bytes(_bmp_bomb()), reasons=far),
         Odd(
             name="bomb-text.png",
@@ -914,9 +1022,57 @@ def _wrong() -> list[Odd]:
     ]
 
 
+def _of_phones() -> list[Odd]:
+    """What only phones write, and what is nearly that."""
+    return [
+        Odd(
+            name="iphone.mov",
+            make=_iphone,
+            facts={
+                "width": 120,
+                "height": 160,
+                "rotation": 90,
+                "hdr": True,
+                "video_codec": "hevc",
+                "audio_codec": "aac",
+                "frames": 60,
+                "duration_ms": 2000,
+            },
+            film=True,
+        ),
+        *(
+            Odd(
+                name=f"samsung-{degrees}.mp4",
+                make=_turned_hevc(degrees),
+                facts={"width": 120, "height": 160, "rotation": turned},
+                film=True,
+            )
+            for degrees, turned in ((90, 270), (270, 90))
+        ),
+        Odd(
+            name="late-picture.mov",
+            make=_late_picture,
+            facts={"frames": 50, "duration_ms": 2000},
+            film=True,
+        ),
+        Odd(name="no-meta.heic", make=_of(phones.without_meta), reasons=(No.DAMAGED,)),
+        Odd(
+            name="tiles-missing.heic",
+            make=_of(lambda: phones.iphone(tiles=4)),
+            reasons=(No.DAMAGED,),
+        ),
+        Odd(
+            name="raw-far.dng",
+            make=_of(lambda: phones.dng(far=True)),
+            reasons=(No.CODEC_UNSUPPORTED,),
+        ),
+        Odd(name="av1-inside.heic", make=_of(phones.other_coding), reasons=(No.CODEC_UNSUPPORTED,)),
+    ]
+
+
 def corpus() -> list[Odd]:
     """All of it."""
-    found = [*_taken(), *_foreign(), *_double(), *_bombs(), *_wrong()]
+    found = [*_taken(), *_of_phones(), *_foreign(), *_double(), *_bombs(), *_wrong()]
     assert len({odd.name for odd in found}) == len(found)
     return found
 

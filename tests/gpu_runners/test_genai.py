@@ -16,6 +16,7 @@ from gpu_runners.pipelines.genai import Genai, clips
 from gpu_runners.pipelines.genai.clips import Cut, take_frames
 from gpu_runners.pipelines.genai.safety import SETTING, WordList, safety_of
 from gpu_runners.pipelines.genai.smoothing import Smoothing
+from gpu_runners.pipelines.loudness import measured
 from gpu_runners.pipelines.pipeline import InputError, PipelineError, Product, Progress, Work
 from gpu_runners.pipelines.probe import probe
 from gpu_runners.pipelines.probe_limits import ProbeLimits
@@ -236,6 +237,8 @@ def test_a_clip_becomes_a_film_of_its_shape_with_its_sound(
         assert abs(float(sound.duration * sound.time_base) - seconds) < 0.04
         loud = np.concatenate([frame.to_ndarray() for frame in film.decode(sound)], axis=1)
     assert np.abs(loud).max() > 0.02
+    loudness, _peak = measured(product.files[0].path, "anull")
+    assert loudness == pytest.approx(-14, abs=1)
     assert product.facts["made"]["sound"] is True
 
 
@@ -340,7 +343,7 @@ def test_files_that_are_no_picture_and_no_clip_are_refused_each_in_its_words(
     assert found == {
         "empty": "empty",
         "text": "not_media",
-        "cut": "damaged",
+        "cut": "truncated",
         "bomb.png": "too_large",
         "tiny.png": "unsupported",
         "moving.gif": "unsupported",

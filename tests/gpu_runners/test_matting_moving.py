@@ -125,6 +125,28 @@ def test_a_film_becomes_a_film_with_alpha_and_its_own_sound(
     assert covered.max() - covered.min() < 0.08
 
 
+@pytest.mark.parametrize("transfer", ["arib-std-b67", "smpte2084"])
+def test_the_subject_of_an_hdr_film_keeps_the_colours_of_an_ordinary_one(
+    transfer: str, film: Path, matting: Matting, tmp_path: Path
+) -> None:
+    """As phones film by default; up to where what is brighter than paper needs its room."""
+    wide = tmp_path / "wide.mov"
+    to = f"zscale=tin=iec61966-2-1:pin=bt709:min=bt709:t={transfer}:p=bt2020:m=bt2020nc:npl=203"
+    run_ffmpeg(
+        *("-loglevel", "error", "-i", str(film), "-vf", f"scale=out_color_matrix=bt709,{to}"),
+        *("-pix_fmt", "yuv420p10le", "-c:v", "libx265", "-x265-params", "log-level=none:pools=1"),
+        *("-crf", "10", "-tag:v", "hvc1", "-c:a", "copy", str(wide)),
+    )
+    assert probe(wide, ProbeLimits()).hdr
+    plain, _ = cut(matting, tmp_path, film)
+    product, _ = cut(matting, tmp_path, wide)
+    wanted = shown(plain.files[0].path, 160, _SIDE)[4].astype(int)
+    made = shown(product.files[0].path, 160, _SIDE)[4].astype(int)
+    inside = (wanted[..., 3] > 250) & (made[..., 3] > 250) & (wanted[..., :3].max(axis=-1) < 200)
+    assert inside.mean() > 0.1
+    assert np.abs(made - wanted)[inside][:, :3].mean() < 7
+
+
 def test_an_animation_too_wide_for_its_kind_of_file_is_refused(
     frames: list[Image.Image], matting: Matting, tmp_path: Path
 ) -> None:

@@ -26,6 +26,11 @@ _FILMS = (
     "sound-is-longer.mp4",
     "concat:a|b.mp4",
     "%03d.mp4",
+    "iphone.mov",
+    "samsung-90.mp4",
+    "late-picture.mov",
+    "hdr10.mp4",
+    "slow-motion.mov",
 )
 """Films that a part of the tests makes."""
 _REFUSED = ("list-", "other-", "double-", "bomb", "open-", "cut-", "single", "two-sizes", "codec-")

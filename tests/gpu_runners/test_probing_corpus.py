@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpu_runners.pipelines.pictures import load_readers
 from gpu_runners.probing.child import judge
 from gpu_runners.probing.limits import MaterialLimits, ProcessLimits
 from gpu_runners.probing.sandbox import Sandbox
-from gpu_runners.probing.validation_pictures import load_readers
 from gpu_runners.probing.verdicts import Asked, Verdict
 from tests.gpu_runners.corpus import CANARY, CASES, Forge, Odd, corpus
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpu_runners.pipelines.pictures import load_readers
 from gpu_runners.probing.child import judge
 from gpu_runners.probing.limits import MaterialLimits
-from gpu_runners.probing.validation_pictures import load_readers
 from gpu_runners.probing.verdicts import Asked, Verdict
 from schema.refusals import MaterialRefusal as No
 from tests.gpu_runners.corpus import Forge, corpus

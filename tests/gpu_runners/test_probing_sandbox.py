@@ -21,14 +21,43 @@ pytestmark = pytest.mark.media
 
 ROOT = Path(__file__).parents[2]
 INSIDE = """
-import os, socket, sys
+import ctypes, os, platform, resource, signal, socket, sys
 from pathlib import Path
 from gpu_runners.probing.limits import ProcessLimits
 from gpu_runners.probing.seal import seal
 
 source, folder, other = (Path(one) for one in sys.argv[1:])
 missing = seal(source, folder, ProcessLimits(file_bytes=1000, memory_bytes=1 << 30))
+libc = ctypes.CDLL(None, use_errno=True)
+# By the numbers of the kernel, as who has taken the process over would call.
+names = ("tkill", "tgkill", "rt_sigqueueinfo", "pidfd_open", "unshare", "shmget", "keyctl")
+numbers = {
+    "x86_64": (200, 234, 129, 434, 272, 29, 250),
+    "aarch64": (130, 131, 138, 434, 97, 194, 219),
+}
+number = dict(zip(names, numbers[platform.machine()]))
+
+
+def call(name, *arguments):
+    if libc.syscall(number[name], *arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+
+parent = os.getppid()
 tries = {
+    "signals a thread": lambda: call("tkill", parent, 0),
+    "signals a thread of a process": lambda: call("tgkill", parent, parent, 0),
+    "queues a signal": lambda: call("rt_sigqueueinfo", parent, 0, bytes(128)),
+    "holds another process": lambda: call("pidfd_open", parent, 0),
+    "limits another process": lambda: resource.prlimit(parent, resource.RLIMIT_NOFILE, (99, 99)),
+    "sees another's limits": lambda: resource.prlimit(parent, resource.RLIMIT_NOFILE),
+    "nices another": lambda: os.setpriority(os.PRIO_PROCESS, parent, 10),
+    "binds another to a core": lambda: os.sched_setaffinity(parent, {0}),
+    "makes a namespace": lambda: call("unshare", 0x10000000),
+    "shares memory": lambda: call("shmget", 0, 4096, 0o1600),
+    "has keys": lambda: call("keyctl", 0, -3, 1),
+    "sees its own limits": lambda: resource.getrlimit(resource.RLIMIT_NOFILE),
+    "signals itself": lambda: signal.raise_signal(signal.SIGCONT),
     "reads its source": lambda: source.read_bytes(),
     "writes its folder": lambda: (folder / "own").write_bytes(b"x" * 900),
     "writes much": lambda: (folder / "much").write_bytes(b"x" * 2000),
@@ -77,7 +106,8 @@ def test_a_process_that_is_shut_in_reads_its_file_and_does_nothing_else(tmp_path
     *did, last = done.stdout.splitlines()
     if last != "missing":
         pytest.skip(f"this kernel has no {last.removeprefix('missing ')}")
-    assert did == ["reads its source", "writes its folder"]
+    own = ["sees its own limits", "signals itself"]
+    assert did == [*own, "reads its source", "writes its folder"]
     assert source.read_bytes() == b"source"
 
 

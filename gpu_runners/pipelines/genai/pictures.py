@@ -1,44 +1,47 @@
 """Pictures in and out: a stranger's file made safe and plain, results as PNG, WebP and JPEG."""
 
 import io
-import warnings
 from pathlib import Path
 
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile
 
+from gpu_runners.pipelines.colours import eight_bit, in_srgb, profile_of
+from gpu_runners.pipelines.pictures import (
+    decode_about,
+    frames_of,
+    kind_of_picture,
+    opened,
+    told_as_damage,
+    upright,
+)
 from gpu_runners.pipelines.pipeline import InputError, InputReason, ProductFile
-from gpu_runners.pipelines.probe_limits import ProbeLimits
-from gpu_runners.pipelines.signatures import PICTURES, kinds_of
 
-_SNIFFED_BYTES = 4096
 _SIDE_MIN = 16
 _SHAPE_MAX = 8
+_SIDE_MAX = 4096
+"""Larger ones are made smaller at once: no model begins with more."""
 _POSTER_SIDE = 1280
 
 
 def is_picture(path: Path) -> bool:
-    """Whether a file begins like a picture that is opened here."""
-    return _format(path) is not None
+    """Whether a file begins like a picture. Errors: InputError for one that is not taken."""
+    return kind_of_picture(path) is not None
 
 
-def open_picture(path: Path, limits: ProbeLimits) -> Image.Image:
-    """The picture, turned upright, without transparency, in RGB. Errors: InputError.
+def open_picture(path: Path) -> Image.Image:
+    """The picture, upright, without transparency, in sRGB, of a sensible size. Errors: InputError.
 
     Its header is judged before anything is decoded.
     """
-    try:
-        with _quiet(), Image.open(path, formats=(_format(path) or "PNG",)) as file:
-            _judge(file, limits)
-            file.load()
-            return _plain(file)
-    except Image.DecompressionBombError as error:
-        raise InputError(
-            InputReason.TOO_LARGE, "The picture has too many pixels. Upload a smaller one."
-        ) from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise InputError(
-            InputReason.DAMAGED, "The picture is damaged or cut short. Upload it again."
-        ) from error
+    kind = kind_of_picture(path)
+    if kind is None:
+        raise InputError(InputReason.NOT_MEDIA, "The file is not a picture.")
+    with opened(path, kind) as file, told_as_damage():
+        _judge(file)
+        profile = profile_of(file, path)
+        decode_about(file, _SIDE_MAX)
+        file.load()
+        return _plain(file, profile)
 
 
 def png(picture: Image.Image) -> bytes:
@@ -70,14 +73,8 @@ def write_poster(picture: Image.Image, path: Path) -> ProductFile:
     return ProductFile(name=path.name, path=path, content_type="image/jpeg")
 
 
-def _judge(file: Image.Image, limits: ProbeLimits) -> None:
+def _judge(file: ImageFile.ImageFile) -> None:
     width, height = file.size
-    if width * height > limits.pixels_max:
-        raise InputError(
-            InputReason.TOO_LARGE,
-            f"The picture has {width} x {height} pixels; "
-            f"at most {limits.pixels_max / 1_000_000:.0f} million are taken.",
-        )
     if min(width, height) < _SIDE_MIN:
         raise InputError(
             InputReason.UNSUPPORTED,
@@ -89,30 +86,19 @@ def _judge(file: Image.Image, limits: ProbeLimits) -> None:
             f"The picture is {width} x {height} pixels: cut it to a shape of at most "
             f"{_SHAPE_MAX} to 1.",
         )
-    if getattr(file, "n_frames", 1) > 1 and file.format != "MPO":
+    if frames_of(file) > 1:
         raise InputError(
             InputReason.UNSUPPORTED,
             "The picture is animated: upload a single frame, or the animation as a film.",
         )
 
 
-def _plain(file: Image.Image) -> Image.Image:
-    upright = ImageOps.exif_transpose(file)
-    if upright.has_transparency_data:
-        clear = upright.convert("RGBA")
-        white = Image.new("RGBA", clear.size, "white")
-        return Image.alpha_composite(white, clear).convert("RGB")
-    if upright.mode.startswith(("I", "F")):  # 16 bits of grey: convert would cut them off
-        upright = upright.point(lambda value: value / 257).convert("L")
-    return upright.convert("RGB")
-
-
-def _format(path: Path) -> str | None:
-    with path.open("rb") as file:
-        kinds = kinds_of(file.read(_SNIFFED_BYTES))
-    return PICTURES.get(kinds[0]) if len(kinds) == 1 else None
-
-
-def _quiet() -> warnings.catch_warnings:
-    """What the library only warns of is judged here, by limits of our own."""
-    return warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning)
+def _plain(file: Image.Image, profile: bytes | None) -> Image.Image:
+    picture = eight_bit(upright(file))
+    picture.thumbnail((_SIDE_MAX, _SIDE_MAX), Image.Resampling.LANCZOS, reducing_gap=2.0)
+    colours = in_srgb(picture, profile)
+    if picture.mode != "RGBA":
+        return colours
+    clear = Image.new("RGB", picture.size, "white")
+    clear.paste(colours, mask=picture.getchannel("A"))
+    return clear

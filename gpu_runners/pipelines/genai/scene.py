@@ -135,7 +135,7 @@ class Genai:
         header = None
         if source is not None:  # a bad file is refused before seconds go into loading
             if kind is Kind.PICTURE:
-                picture = open_picture(source, self._limits)
+                picture = open_picture(source)
             else:
                 header = probe(source, self._limits)
         report(Progress(percent=0.0, phase="loading"))

@@ -22,6 +22,7 @@ from av.error import FFmpegError
 from av.video.frame import VideoFrame
 from PIL import Image
 
+from gpu_runners.pipelines.colours import in_srgb, made_profile
 from gpu_runners.pipelines.matting.canvas import Box, on_colour, refuse_long_sides, squared
 from gpu_runners.pipelines.matting.cutting import cut, no_subject
 from gpu_runners.pipelines.matting.parameters import Format, MattingParameters
@@ -46,6 +47,8 @@ _RATE_MAX = 30
 _DEFAULT_RATE = 25
 _RATE_DENOMINATOR_MAX = 1_001
 _HD_LINES = 720
+_UNKNOWN, _BT2020 = 2, 9
+"""Primaries of ITU-T H.273."""
 Told = Callable[[float], None]
 """Hears the done part of one material, 0 to 1."""
 
@@ -212,11 +215,6 @@ class Film(NamedTuple):
 def open_film(path: Path, limits: ProbeLimits, short_side_max: int) -> Film:
     """Judge a film by its header. Errors: InputError."""
     header = probe(path, limits)
-    if header.hdr:
-        raise InputError(
-            InputReason.UNSUPPORTED,
-            "The film is HDR; a cut-out has the colours of an ordinary screen. Convert it to SDR.",
-        )
     rate = min(header.rate or Fraction(_DEFAULT_RATE), Fraction(_RATE_MAX))
     rate = max(rate, Fraction(1)).limit_denominator(_RATE_DENOMINATOR_MAX)
     if header.claimed_seconds is not None and header.claimed_seconds * rate > FRAMES_MAX + rate:
@@ -276,6 +274,8 @@ def _film_notes(film: Film) -> tuple[str, ...]:
         notes.append(f"its frames were made {film.width} x {film.height}, before turning")
     if film.header.rate is not None and film.header.rate > _RATE_MAX:
         notes.append(f"{_RATE_MAX} frames a second are kept of {float(film.header.rate):.0f}")
+    if film.header.hdr:
+        notes.append("its colours are HDR's, brought to those of an ordinary screen")
     return tuple(notes)
 
 
@@ -323,15 +323,20 @@ def _decoded(container: av.container.InputContainer, film: Film) -> Iterator[Vid
 
 def _colours(frame: VideoFrame, film: Film) -> Colours:
     """A frame as it is shown: square pixels, turned."""
-    guessed = not film.header.matrix_known and film.header.height >= _HD_LINES
+    guess = "BT2020" if film.header.hdr else "ITU709" if film.header.height >= _HD_LINES else None
     laid = frame.reformat(
         width=film.width,
         height=film.height,
         format="rgb24",
-        src_colorspace="ITU709" if guessed else None,
+        src_colorspace=None if film.header.matrix_known else guess,
     )
     quarter_turns = round(getattr(frame, "rotation", 0) / 90) % 4
-    return np.ascontiguousarray(np.rot90(laid.to_ndarray(), quarter_turns), np.uint8)
+    colours = np.asarray(np.rot90(laid.to_ndarray(), quarter_turns), np.uint8)
+    if film.header.hdr:
+        primaries = int(frame.color_primaries)
+        wide = made_profile(_BT2020 if primaries == _UNKNOWN else primaries, int(frame.color_trc))
+        colours = np.asarray(in_srgb(Image.fromarray(colours), wide))
+    return np.ascontiguousarray(colours)
 
 
 class _Writer:
