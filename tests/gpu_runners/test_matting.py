@@ -1,8 +1,14 @@
 """Cut-outs of pictures: held against a known truth, on every kind of file, many at a time."""
 
+import contextlib
+import gc
 import io
+import os
+import subprocess
+import sys
+import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,15 +21,21 @@ from PIL import Image, ImageCms
 
 from cutlog.model_files import ensure_models
 from gpu_runners.pipelines.matting import Matting
+from gpu_runners.pipelines.matting.cutting import WORK_SIDE_MAX
+from gpu_runners.pipelines.matting.cutting import cut as cut_one
+from gpu_runners.pipelines.matting.fringes import freed
 from gpu_runners.pipelines.matting.manifest import Entry, Manifest, Status
+from gpu_runners.pipelines.matting.pixels import Picture
 from gpu_runners.pipelines.matting.shelf import LOOSE_FILES_MAX, file_stems
 from gpu_runners.pipelines.pipeline import InputError, PipelineError, Product, Progress, Work
 from schema.failures import FailureClass
+from tests.gpu_runners.phones import dng
 from tests.support.hairy import Hairy, hairy, write
 
 pytestmark = pytest.mark.media
 
-_MODELS = Path(__file__).parents[2] / ".cutlog" / "models"
+_ROOT = Path(__file__).parents[2]
+_MODELS = _ROOT / ".cutlog" / "models"
 _ORIENTATION = 0x0112
 
 MakeFile = Callable[[Image.Image, Path], Path]
@@ -114,6 +126,25 @@ def test_a_hairy_subject_over_grass_is_cut_out_to_the_hair(
     assert left < before * 0.75, "the grass still shines through the hair"
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_colours_of_the_ground_are_taken_out_of_what_is_half_of_each(seed: int) -> None:
+    truth = hairy(seed, 512)
+    alpha = np.rint(truth.alpha * 255).astype(np.uint8)
+    made = freed(truth.picture, alpha)
+    assert not made[alpha == 0].any()
+    np.testing.assert_array_equal(made[alpha == 255], truth.picture[alpha == 255])
+    hair = (alpha > 50) & (alpha < 230)
+    photo = truth.photo[hair].astype(np.float32)
+    before = np.abs(truth.picture[hair] - photo).mean()
+    assert np.abs(made[hair] - photo).mean() < before * 0.5
+
+
+def test_what_is_smoke_all_over_keeps_a_colour_of_its_own() -> None:
+    grey = np.full((64, 64, 3), 100, np.uint8)
+    alpha = np.full((64, 64), 20, np.uint8)
+    assert np.abs(freed(grey, alpha).astype(int) - 100).max() <= 1
+
+
 def test_without_refining_the_mask_of_the_network_is_taken(
     matting: Matting, tmp_path: Path
 ) -> None:
@@ -122,6 +153,22 @@ def test_without_refining_the_mask_of_the_network_is_taken(
     coarse = cut(matting, tmp_path, {"one": path}, refine=False)
     assert not coarse.entry.refined
     assert overlap(coarse.rgba[..., 3].astype(np.float32) / 255, truth.alpha) < 0.95
+
+
+def test_a_worker_loads_no_compiler_and_no_films_for_plain_pictures(
+    small: Hairy, tmp_path: Path
+) -> None:
+    ensure_models(_MODELS)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    write(small.picture, tmp_path / "in" / "one.png")
+    program = (
+        "import sys\n"
+        "from tests.benchmarks.matting.ours import main\n"
+        f"assert main({str(tmp_path / 'in')!r}, {str(tmp_path / 'out')!r}, 'plain') == 0\n"
+        "assert not {'numba', 'scipy', 'av', 'torch'} & {*sys.modules}\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=_ROOT)
 
 
 def test_the_same_picture_gives_the_same_bytes(
@@ -297,8 +344,8 @@ def _text(path: Path) -> None:
     path.write_text("a list of wishes\n")
 
 
-def _heic(path: Path) -> None:
-    path.write_bytes(b"\0\0\0\x18ftypheic" + bytes(64))
+def _raw(path: Path) -> None:
+    path.write_bytes(dng())
 
 
 def _narrow(path: Path) -> None:
@@ -332,7 +379,7 @@ def _spoiled(path: Path) -> None:
     [
         (_empty, "empty"),
         (_text, "not_media"),
-        (_heic, "unsupported"),
+        (_raw, "unsupported"),
         (_narrow, "too_small"),
         (_bomb, "too_large"),
         (_half_jpeg, "truncated"),
@@ -385,6 +432,31 @@ def test_one_too_long_for_its_kind_of_file_fails_alone(
     assert second.status is Status.MADE
 
 
+_STRIPS = [(16_400, 64), (64, 16_400), (2_000, 8), (9, 400), (8, 8)]
+
+
+@pytest.mark.parametrize("refine", [True, False])
+@pytest.mark.parametrize(("width", "height"), _STRIPS)
+@pytest.mark.parametrize("seen", ["middle", "corner", "line", "all"])
+def test_a_strip_or_a_speck_is_cut_out_like_any_other(
+    width: int, height: int, seen: str, *, refine: bool
+) -> None:
+    down, along = np.mgrid[:320, :320] / 320
+    far = {
+        "middle": np.hypot(down - 0.5, along - 0.5) - 0.2,
+        "corner": np.hypot(down, along) - 0.15,
+        "line": np.abs(down - 0.5) - 0.05,
+        "all": np.full((320, 320), -1.0),
+    }[seen]
+    mask = np.clip(0.5 - 30 * far, 0, 1).astype(np.float32)
+    colours = np.random.default_rng(0).integers(0, 255, (height, width, 3), np.uint8)
+    made = cut_one(Picture(colours, None), mask, refined=refine, side_max=WORK_SIDE_MAX)
+    assert made.alpha.shape == (height, width)
+    assert made.alpha.any()
+    assert (made.alpha > 127).mean() < 0.5 or seen == "all"
+    assert not made.colours[made.alpha == 0].any()
+
+
 def test_no_two_cut_outs_share_a_name_and_none_leaves_its_folder() -> None:
     names = ["a", "A", "../x", "manifest", "picture-003", "b/c", ".hidden", "x" * 300]
     stems = file_stems(names)
@@ -399,13 +471,18 @@ def test_without_the_network_the_runner_says_what_it_lacks(tmp_path: Path, small
     assert error.value.error_class is FailureClass.INTERNAL
 
 
-def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096 / 2**20
+@contextlib.contextmanager
+def traced() -> Generator[None]:
+    """Python counts what it holds; numpy tells it of its arrays."""
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.timeout(600)
-def test_a_hundred_pictures_come_as_one_archive_and_leave_no_memory_behind(
+def test_a_hundred_pictures_come_as_one_archive_and_leave_nothing_in_memory(
     small: Hairy, matting: Matting, tmp_path: Path
 ) -> None:
     good = write(small.picture, tmp_path / "good.jpg")
@@ -413,13 +490,14 @@ def test_a_hundred_pictures_come_as_one_archive_and_leave_no_memory_behind(
     bad.write_bytes(good.read_bytes()[:2_000])
     inputs = {f"m{i:03d}": bad if i % 25 == 7 else good for i in range(100)}
     assert len(inputs) > LOOSE_FILES_MAX
-    resident: list[float] = []
     percents: list[float] = []
+    held: list[int] = []
 
     def report(progress: Progress) -> None:
         percents.append(progress.percent)
-        resident.append(_resident_mib())
+        held.append(tracemalloc.get_traced_memory()[0])
 
+    cut(matting, tmp_path, {"one": good})  # what is loaded once is loaded
     out = tmp_path / "out"
     out.mkdir()
     work = Work(
@@ -430,10 +508,14 @@ def test_a_hundred_pictures_come_as_one_archive_and_leave_no_memory_behind(
         inputs=inputs,
         directory=out,
     )
-    product = matting.run(work, report)
+    with traced():
+        product = matting.run(work, report)
+        gc.collect()
+        left, _ = tracemalloc.get_traced_memory()
     assert percents == [float(n) for n in range(101)]
     # What is at work comes and goes; what would be left behind would lift the lowest, too.
-    assert min(resident[-20:]) - min(resident[20:40]) < 12
+    assert min(held[-20:]) - min(held[20:40]) < 30 * small.picture.nbytes
+    assert left < small.picture.nbytes
     assert [file.name for file in product.files] == ["cutouts.zip", "manifest.json", "poster.jpg"]
     manifest = msgspec.json.decode((out / "manifest.json").read_bytes(), type=Manifest)
     assert [entry.name for entry in manifest.pictures] == list(inputs)
@@ -442,3 +524,18 @@ def test_a_hundred_pictures_come_as_one_archive_and_leave_no_memory_behind(
     with zipfile.ZipFile(out / "cutouts.zip") as archive:
         assert archive.testzip() is None
         assert archive.namelist() == [f"{n}.webp" for n in inputs if n not in failed]
+
+
+@pytest.mark.timeout(600)
+def test_a_worker_stays_as_large_as_it_is_over_a_hundred_pictures() -> None:
+    # Large blocks go back to the system at once, so that what is resident is what is used.
+    frugal = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "262144"}
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.matting.memory", "--pictures", "100"],
+        check=False,
+        cwd=_ROOT,
+        env={**os.environ, **frugal},
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr

@@ -106,10 +106,7 @@ def encoded(cut_out: CutOut, wishes: MattingParameters) -> bytes:
     height, width = cut_out.alpha.shape
     refuse_long_sides(width, height, wishes.format)
     colour = wishes.colour
-    if colour is None:
-        laid = np.dstack((cut_out.colours, cut_out.alpha))
-    else:
-        laid = on_colour(cut_out, colour)
+    laid = _stacked(cut_out) if colour is None else on_colour(cut_out, colour)
     if wishes.format is Format.PNG:
         turn = cv2.COLOR_RGBA2BGRA if colour is None else cv2.COLOR_RGB2BGR
         done, data = cv2.imencode(".png", cv2.cvtColor(laid, turn), _PNG)
@@ -123,3 +120,9 @@ def encoded(cut_out: CutOut, wishes: MattingParameters) -> bytes:
     else:
         image.save(out, "JPEG", quality=wishes.quality, subsampling=0)
     return out.getvalue()
+
+
+def _stacked(cut_out: CutOut) -> Colours:
+    """Red, green, blue and alpha of each pixel beside each other."""
+    stack = cv2.cvtColor(cut_out.colours, cv2.COLOR_RGB2RGBA)
+    return np.asarray(cv2.insertChannel(cut_out.alpha, stack, 3), np.uint8)

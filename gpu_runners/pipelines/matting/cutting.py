@@ -2,17 +2,16 @@
 
 Only the region that the mask tells is worked on, and at most so many pixels of it: the float arrays
 of a whole 50-megapixel photo would not fit beside each other. Colours of the ground shine through
-hair and glass; they are always estimated away, or they would show as a fringe on another ground.
+hair and glass; they are always taken out, or they would show as a fringe on another ground.
 """
 
-import threading
 from typing import NamedTuple
 
 import cv2
 import numpy as np
-from pymatting.foreground.estimate_foreground_ml import estimate_foreground_ml
 
 from gpu_runners.pipelines.matting.edges import refine
+from gpu_runners.pipelines.matting.fringes import freed
 from gpu_runners.pipelines.matting.pixels import OPAQUE, Colours, CutOut, Picture, Plane, Soft
 from gpu_runners.pipelines.pipeline import InputError, InputReason
 
@@ -30,9 +29,6 @@ _FAINT = 4
 _LEVELS = np.array(
     [0 if a < _FAINT else OPAQUE if a > OPAQUE - _FAINT else a for a in range(OPAQUE + 1)], np.uint8
 )
-
-# The library's kernels run on a pool of threads that only some builds allow to enter twice at once.
-_colouring = threading.Lock()
 
 
 class _Region(NamedTuple):
@@ -61,10 +57,11 @@ def cut(picture: Picture, mask: Soft, *, refined: bool, side_max: int) -> CutOut
     height, width = part.shape[:2]
     scale = min(1.0, side_max / max(height, width))
     size = max(1, round(width * scale)), max(1, round(height * scale))
-    work = part if scale == 1 else cv2.resize(part, size, interpolation=cv2.INTER_AREA)
-    colours = np.asarray(work, np.float32) / OPAQUE
+    work = part
+    if scale < 1:
+        work = np.asarray(cv2.resize(part, size, interpolation=cv2.INTER_AREA), np.uint8)
     masked = mask[region.within(*mask.shape)]
-    alpha = refine(colours, masked) if refined else None
+    alpha = refine(np.asarray(work, np.float32) / OPAQUE, masked) if refined else None
     was_refined = alpha is not None
     if alpha is None:
         soft = cv2.resize(masked, size, interpolation=cv2.INTER_CUBIC)
@@ -72,16 +69,14 @@ def cut(picture: Picture, mask: Soft, *, refined: bool, side_max: int) -> CutOut
     if picture.alpha is not None:
         own = cv2.resize(picture.alpha[view], size, interpolation=cv2.INTER_AREA)
         alpha = np.asarray(alpha * (np.asarray(own, np.float32) / OPAQUE), np.float32)
-    with _colouring:
-        freed = np.asarray(estimate_foreground_ml(colours, alpha))
-    freed = np.rint(freed * OPAQUE).astype(np.uint8)
     levels = _LEVELS[np.rint(alpha * OPAQUE).astype(np.uint8)]
+    colours = freed(work, levels)
     if scale < 1:
-        freed, levels = _enlarged(part, freed, levels)
-    freed[levels == 0] = 0
+        colours, levels = _enlarged(part, colours, levels)
+        colours[levels == 0] = 0
     canvas = np.zeros_like(picture.colours)
     canvas_alpha = np.zeros(picture.colours.shape[:2], np.uint8)
-    canvas[view], canvas_alpha[view] = freed, levels
+    canvas[view], canvas_alpha[view] = colours, levels
     if not canvas_alpha.any():
         raise no_subject()
     return CutOut(canvas, canvas_alpha, was_refined)
@@ -102,12 +97,12 @@ def _region(mask: Soft) -> _Region:
     )
 
 
-def _enlarged(part: Colours, freed: Colours, levels: Plane) -> tuple[Colours, Plane]:
+def _enlarged(part: Colours, colours: Colours, levels: Plane) -> tuple[Colours, Plane]:
     """To the part's own size; where it is opaque, its own pixels are the sharper ones."""
     size = part.shape[1], part.shape[0]
     alpha = np.asarray(cv2.resize(levels, size, interpolation=cv2.INTER_CUBIC), np.uint8)
     alpha = _LEVELS[alpha]
-    large = np.asarray(cv2.resize(freed, size, interpolation=cv2.INTER_CUBIC), np.uint8)
+    large = np.asarray(cv2.resize(colours, size, interpolation=cv2.INTER_CUBIC), np.uint8)
     opaque = alpha == OPAQUE
     large[opaque] = part[opaque]
     return large, alpha

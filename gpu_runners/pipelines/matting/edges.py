@@ -14,13 +14,15 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 import numpy.typing as npt
-from pymatting.alpha.estimate_alpha_cf import estimate_alpha_cf
 
+from gpu_runners.pipelines.matting.fringes import nearby
 from gpu_runners.pipelines.matting.pixels import Soft
 
 SOLVED_SIDE = 256
 """The longer side of the copy on which the closed form is solved."""
 
+_WINDOW = 3
+"""The closed form joins the pixels of each square of this side; it needs one at least."""
 _SURE_SUBJECT = 0.9
 _SURE_GROUND = 0.1
 _LIKELY_SUBJECT = 0.5
@@ -35,8 +37,6 @@ _TRUST = 0.07
 """Squared distance of the two colours at which the pixel's own colour weighs half."""
 _DOUBT = 32.0
 """Where the model leaves less than a 32nd open, a button as dark as the ground stays a button."""
-_REACHES = ((9, 1.0), (25, 5e-2), (65, 2e-3), (201, 1e-4))
-"""Windows in which a colour is looked for, and their weights: the nearest that has some wins."""
 
 
 class _Band(NamedTuple):
@@ -61,19 +61,19 @@ def refine(colours: Soft, mask: Soft) -> Soft | None:
     """
     height, width = colours.shape[:2]
     scale = min(1.0, SOLVED_SIDE / max(height, width))
-    size = max(1, round(width * scale)), max(1, round(height * scale))
+    # The thin side of a strip is shrunk less: the model looks at squares of pixels.
+    wide, high = (min(side, max(_WINDOW, round(side * scale))) for side in (width, height))
+    if min(wide, high) < _WINDOW:
+        return None
+    size = wide, high
     shrunk = cv2.resize(colours, size, interpolation=cv2.INTER_AREA)
     small = np.clip(shrunk, 0, 1).astype(np.float32)
     band = _band(cv2.resize(mask, size), max(size) / max(mask.shape))
     if not band.is_closed:
         return None
-    try:
-        solved = estimate_alpha_cf(
-            small.astype(np.float64), band.trimap, laplacian_kwargs={"epsilon": _REGULARITY}
-        )
-    except ValueError:  # the preconditioner gives up on some very flat pictures
+    alpha = _solved(small, band)
+    if alpha is None:
         return None
-    alpha = np.asarray(solved).astype(np.float32)
     full = _guided(small, alpha, colours, _GUIDE_SMOOTHNESS)
     full = _sharpened(small, alpha, colours, full)
     full = _guided(colours, full, colours, _LEVEL_SMOOTHNESS)
@@ -83,6 +83,20 @@ def refine(colours: Soft, mask: Soft) -> Soft | None:
     full[subject > 0] = 1.0
     full[ground > 0] = 0.0
     return full
+
+
+def _solved(small: Soft, band: _Band) -> Soft | None:
+    """The closed form in the band; None where the picture is too flat to tell."""
+    # Only whoever refines pays for it: the library brings a compiler along, and takes a second.
+    from pymatting.alpha.estimate_alpha_cf import estimate_alpha_cf  # noqa: PLC0415
+
+    try:
+        solved = estimate_alpha_cf(
+            small.astype(np.float64), band.trimap, laplacian_kwargs={"epsilon": _REGULARITY}
+        )
+    except ValueError:  # the preconditioner gives up on some very flat pictures
+        return None
+    return np.asarray(solved).astype(np.float32)
 
 
 def _band(mask: Soft, scale: float) -> _Band:
@@ -138,8 +152,8 @@ def _guided(guide: Soft, alpha: Soft, colours: Soft, smoothness: float) -> Soft:
 def _sharpened(small: Soft, alpha: Soft, colours: Soft, full: Soft) -> Soft:
     """Let each pixel's own colour say how much of it is the subject, where it can."""
     height, width = colours.shape[:2]
-    subject = cv2.resize(_nearby(small, alpha > _SURE_SUBJECT), (width, height))
-    ground = cv2.resize(_nearby(small, alpha < _SURE_GROUND), (width, height))
+    subject = cv2.resize(nearby(small, (alpha > _SURE_SUBJECT).astype(np.float32)), (width, height))
+    ground = cv2.resize(nearby(small, (alpha < _SURE_GROUND).astype(np.float32)), (width, height))
     apart = np.asarray(subject - ground, np.float32)
     distance = _summed(apart * apart)
     own = np.clip(_summed((colours - ground) * apart) / (distance + 1e-4), 0, 1)
@@ -147,17 +161,6 @@ def _sharpened(small: Soft, alpha: Soft, colours: Soft, full: Soft) -> Soft:
     doubt = np.clip(_DOUBT * open_here * (1 - open_here), 0, 1)
     trust = doubt * distance / (distance + _TRUST)
     return np.asarray(trust * own + (1 - trust) * full, np.float32)
-
-
-def _nearby(small: Soft, chosen: npt.NDArray[np.bool_]) -> Soft:
-    """The colour of the chosen pixels nearest to each pixel."""
-    weight = chosen.astype(np.float32)
-    colour: Soft = np.zeros_like(small)
-    total: Soft = np.zeros_like(weight)
-    for side, share in _REACHES:
-        colour = colour + share * _blur(small * weight[..., None], side)
-        total = total + share * _blur(weight, side)
-    return np.asarray(colour / (total[..., None] + 1e-9), np.float32)
 
 
 def _summed(three: Soft) -> Soft:

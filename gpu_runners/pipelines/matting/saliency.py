@@ -1,5 +1,6 @@
 """What stands out of a picture: U-2-Net on onnxruntime, one session for the life of a worker."""
 
+import contextlib
 import threading
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import cv2
 import numpy as np
 import onnxruntime
 
+from gpu_runners.pipelines.matting.network import NetworkError, said_anew
 from gpu_runners.pipelines.matting.pixels import Colours, Soft
 from gpu_runners.pipelines.pipeline import PipelineError
 from schema.failures import FailureClass
@@ -74,6 +76,9 @@ def _load(path: Path) -> onnxruntime.InferenceSession:
     options.inter_op_num_threads = 1
     options.enable_mem_pattern = False  # it plans for one run at a time, and takes a third more
     options.log_severity_level = 3
+    file = path.read_bytes()
+    with contextlib.suppress(NetworkError):  # one of another make is taken as it is
+        file = said_anew(file)
     there = onnxruntime.get_available_providers()
     providers = [provider for provider in _PROVIDERS if provider in there]
-    return onnxruntime.InferenceSession(str(path), options, providers=providers)
+    return onnxruntime.InferenceSession(file, options, providers=providers)

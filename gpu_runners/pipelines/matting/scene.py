@@ -10,7 +10,7 @@ import time
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import cv2
 
@@ -19,15 +19,6 @@ from gpu_runners.pipelines.matting import manifest, trimming
 from gpu_runners.pipelines.matting.canvas import CONTENT_TYPES, SUFFIXES, encoded, laid_out
 from gpu_runners.pipelines.matting.cutting import LOWER_WORK_SIDE_MAX, WORK_SIDE_MAX, cut
 from gpu_runners.pipelines.matting.manifest import Entry, Kind, Manifest, Status
-from gpu_runners.pipelines.matting.moving import (
-    LOWER_SHORT_SIDE_MAX,
-    SHORT_SIDE_MAX,
-    Cutter,
-    Moved,
-    cut_animation,
-    cut_film,
-    open_film,
-)
 from gpu_runners.pipelines.matting.parameters import MattingParameters, wishes_of
 from gpu_runners.pipelines.matting.pixels import Colours
 from gpu_runners.pipelines.matting.saliency import Saliency
@@ -46,6 +37,9 @@ from gpu_runners.pipelines.pipeline import (
 )
 from gpu_runners.pipelines.probe_limits import ProbeLimits
 from schema.words import Scene
+
+if TYPE_CHECKING:
+    from gpu_runners.pipelines.matting.moving import Moved
 
 MODELS_DIRECTORY = Path(".cutlog/models")
 
@@ -179,21 +173,24 @@ class _Task:
 
     def _moving(self, material: _Material, still: Still | None, pool: ThreadPoolExecutor) -> _Done:
         """An animation, or what may be a film; its frames keep both threads busy."""
+        # Pictures need nothing of what films do, and there are many more tasks of these.
+        from gpu_runners.pipelines.matting import moving  # noqa: PLC0415
+
         began = time.monotonic()
         kind = None if still is None else Kind.ANIMATION
-        cutter = Cutter(self._saliency, pool, self._wishes, self._side_max)
+        cutter = moving.Cutter(self._saliency, pool, self._wishes, self._side_max)
         half = self._work.directory / f"{material.stem}.part"
         try:
             if still is not None:
                 source = still.image.size
                 with still.image:
-                    moved = cut_animation(still, cutter, self._wishes, half, self._tell_part)
+                    moved = moving.cut_animation(still, cutter, self._wishes, half, self._tell_part)
             else:
                 lower = self._work.lower_spec
-                side = LOWER_SHORT_SIDE_MAX if lower else SHORT_SIDE_MAX
-                film = open_film(material.path, self._limits, side)
+                side = moving.LOWER_SHORT_SIDE_MAX if lower else moving.SHORT_SIDE_MAX
+                film = moving.open_film(material.path, self._limits, side)
                 kind, source = Kind.FILM, (film.header.width, film.header.height)
-                moved = cut_film(film, cutter, self._wishes, half, self._tell_part)
+                moved = moving.cut_film(film, cutter, self._wishes, half, self._tell_part)
         except InputError as error:
             half.unlink(missing_ok=True)
             return _Done(_refusal(material, error, time.monotonic() - began, kind))
@@ -271,7 +268,7 @@ class _Task:
 
 
 def _moved_entry(
-    material: _Material, moved: Moved, kind: Kind | None, source: tuple[int, int], seconds: float
+    material: _Material, moved: "Moved", kind: Kind | None, source: tuple[int, int], seconds: float
 ) -> Entry:
     ending = ".webp" if kind is Kind.ANIMATION else ".webm"
     with moved.path.open("rb") as file:
