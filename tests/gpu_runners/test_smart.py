@@ -21,6 +21,7 @@ from gpu_runners.pipelines.smart import Smart, ffmpeg, film, sound
 from gpu_runners.pipelines.smart.facts import Facts
 from gpu_runners.pipelines.smart.pictures import Photo, open_photo, photo_format
 from gpu_runners.pipelines.smart.template import shipped
+from tests.gpu_runners.phones import dng
 from tests.support.clips import samples
 
 pytestmark = pytest.mark.media
@@ -357,7 +358,6 @@ def tone(path: Path, seconds: float = 3.0, every: float = 0.5) -> Path:
 
 
 def test_bad_inputs_are_each_refused_by_name_with_what_to_do(tmp_path: Path) -> None:
-    heif = b"\x00\x00\x00\x18ftypheic" + b"\0" * 64
     cases = [
         (cut_short(tmp_path / "cut.jpg"), InputReason.TRUNCATED, "Upload it again"),
         (bomb(tmp_path / "bomb.png"), InputReason.TOO_LARGE, "make it smaller"),
@@ -368,8 +368,8 @@ def test_bad_inputs_are_each_refused_by_name_with_what_to_do(tmp_path: Path) -> 
             InputReason.NOT_MEDIA,
             "not a video",
         ),
-        (broken(tmp_path / "phone.heic", heif), InputReason.UNSUPPORTED, "JPEG"),
-        (broken(tmp_path / "junk.png", b"\x89PNG\r\n\x1a\n" + b"x" * 99), None, "photo"),
+        (broken(tmp_path / "raw.dng", dng()), InputReason.UNSUPPORTED, "JPEG"),
+        (broken(tmp_path / "junk.png", b"\x89PNG\r\n\x1a\n" + b"x" * 99), None, "picture"),
         (photo(tmp_path / "tiny.png", size=(4, 4)), InputReason.TOO_SHORT, "4 x 4"),
     ]
     good = photo(tmp_path / "good.png")

@@ -5,10 +5,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu_runners.pipelines.faces import Face
 from gpu_runners.pipelines.pipeline import InputError, InputReason
 from gpu_runners.pipelines.probe import SourceHeader
 from gpu_runners.pipelines.smart import looks
@@ -21,12 +23,15 @@ from gpu_runners.pipelines.smart.clips import (
     with_used,
 )
 from gpu_runners.pipelines.smart.film import canvas_of
-from gpu_runners.pipelines.smart.focus import Focus
+from gpu_runners.pipelines.smart.focus import Focus, crop_around, heads_in, of_faces
 from gpu_runners.pipelines.smart.mats import box_of
+from gpu_runners.pipelines.smart.moves import views_of, window_of
+from gpu_runners.pipelines.smart.placing import Rectangle, shifts
 from gpu_runners.pipelines.smart.template import (
     Aspect,
     Cell,
     Look,
+    Move,
     Slot,
     Template,
     Transition,
@@ -116,7 +121,7 @@ def test_every_cut_of_every_template_stands_on_a_beat(name: str, inputs: int) ->
     bpm=st.floats(50, 180),
     kind=st.sampled_from(TransitionKind),
 )
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_segments_join_without_holes_whatever_the_tempo_and_the_transitions(
     beats: list[int], seconds: float, inputs: int, bpm: float, kind: TransitionKind
 ) -> None:
@@ -201,7 +206,31 @@ def test_a_text_whose_slot_fell_away_does_not_come_with_another_picture() -> Non
     words = {"message": "Hello", "closing": "Bye"}
     short = make_timeline(postcard, (Source.PHOTO,), Grid((), 96), SIZE, words)
     assert all(caption.end_frame <= short.frames for caption in short.captions)
-    assert "Hello" not in {caption.words for caption in short.captions}
+    assert {caption.words for caption in short.captions} == {"Bye"}  # on the film's last slot
+
+
+def test_closing_words_stay_away_from_a_last_slot_that_has_words_of_its_own() -> None:
+    words = {"caption": "Erst Kaffee", "closing": "Gute Nacht"}
+    short = make_timeline(shipped()["story"], (Source.PHOTO,), Grid((), 108), SIZE, words)
+    assert {caption.words for caption in short.captions} == {"Erst Kaffee"}
+
+
+def test_prints_side_by_side_stand_one_above_the_other_in_an_upright_film() -> None:
+    upright = make_timeline(
+        shipped()["postcard"], (Source.PHOTO,) * 7, Grid((), 96), (720, 1280), {}
+    )
+    lying = planned(shipped()["postcard"], 7)
+    pairs = [
+        [(cell.width, cell.height) for cell in segment.slot.cells]
+        for segment in (upright.segments[2], lying.segments[2])
+    ]
+    assert pairs[0] == [(high, wide) for wide, high in pairs[1]]
+    first, second = upright.segments[2].slot.cells
+    assert first.y + first.height < second.y + 0.1
+    compared = make_timeline(
+        shipped()["before-after"], (Source.PHOTO,) * 2, Grid((), 100), (720, 1280), {}
+    )
+    assert [segment.slot for segment in compared.segments] == list(shipped()["before-after"].slots)
 
 
 @pytest.mark.parametrize("aspect", list(Aspect))
@@ -232,6 +261,51 @@ def test_shipped_colour_tables_are_those_that_the_module_makes() -> None:
 def test_the_guide_names_every_template(request: pytest.FixtureRequest) -> None:
     guide = (Path(request.config.rootpath) / "docs" / "templates.md").read_text()
     assert all(f"`{name}`" in guide for name in shipped())
+
+
+HIGH_FACE = Face(x=0.5, y=0.22, width=0.2, height=0.2, score=0.9)
+
+
+@pytest.mark.parametrize("move", list(Move))
+def test_no_move_and_no_cut_takes_the_top_off_a_head(move: Move) -> None:
+    focus = of_faces((HIGH_FACE,))
+    assert focus.heads is not None
+    crop = crop_around(1000, 1000, 2.0, focus)
+    assert crop.top <= focus.heads.top * 1000 + 1
+    assert crop.top + crop.height >= focus.heads.bottom * 1000 - 1
+    for view in views_of(move, 0.3, focus):
+        seen = heads_in(focus.heads, window_of(view))
+        assert seen.top >= -1e-9
+        assert seen.bottom <= 1 + 1e-9
+
+
+def standing(top: float, bottom: float, start: int = 0, end: int = 60) -> Rectangle:
+    return Rectangle(left=300, right=900, top=top, bottom=bottom, start_frame=start, end_frame=end)
+
+
+def test_words_go_below_a_face_and_what_is_shown_with_them_goes_along() -> None:
+    face, title, line = standing(100, 400), standing(300, 400), standing(420, 450)
+    later = standing(300, 400, 80, 120)
+    moved = shifts([title, line, later], [face], 720, 0.0)
+    assert moved[0] == moved[1] > 0
+    assert 300 + moved[0] >= face.bottom
+    assert 450 + moved[1] <= 720
+    assert moved[2] == 0  # the face has gone
+
+
+def test_words_go_above_a_face_or_cover_as_little_of_it_as_they_can() -> None:
+    assert shifts([standing(500, 600)], [standing(300, 710)], 720, 0.0)[0] < -300
+    assert shifts([standing(300, 400)], [standing(20, 700)], 720, 0.0) == [0]
+    assert shifts([standing(300, 400)], [standing(100, 350)], 720, 0.4) == [10]  # black bars
+
+
+def test_of_plain_pictures_the_least_plain_are_the_best_moment() -> None:
+    plain = tuple(
+        Glance(at=i / 10, change=0.02, light=0.5, detail=0.03 if 60 <= i < 80 else 0.0)
+        for i in range(100)
+    )
+    clip = msgspec.structs.replace(clip_with(()), glances=plain)
+    assert 5.9 <= best_moment(clip, 1.5) <= 6.6
 
 
 def clip_with(faces: tuple[FacesAt, ...]) -> Clip:

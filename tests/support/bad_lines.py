@@ -1,7 +1,7 @@
 """An installation whose callers reach the object store over a line that can be cut or held."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -48,7 +48,7 @@ class Shop(NamedTuple):
 
 
 @contextmanager
-def open_shop(directory: Path) -> Iterator[Shop]:
+def open_shop(directory: Path) -> Generator[Shop]:
     """Bring one up below a folder; it ends with the block."""
 
     def store() -> tuple[str, int]:

@@ -14,6 +14,7 @@ from av.error import FFmpegError
 from av.video.frame import VideoFrame
 
 from gpu_runners.pipelines.ffmpeg_ends import lacked_memory
+from gpu_runners.pipelines.loudness import limited, settle
 from gpu_runners.pipelines.pipeline import InputError, InputReason, PipelineError
 from gpu_runners.pipelines.probe import (
     CONTAINERS,
@@ -85,26 +86,29 @@ def take_frames(cut: Cut, folder: Path) -> list[Path]:
 
 
 def write_film(cut: Cut, made: Path, count: int, film: Path) -> bool:
-    """Join the made frames with the clip's sound. Returns whether there is sound."""
-    sound = _loudest(cut)
+    """Join the made frames with the clip's sound, as loud as films are. Returns whether it has any.
+
+    What can't be heard is left as it is.
+    """
     seconds = count / cut.frame_rate
+    index = _loudest(cut)
+    sound = None if index is None else _sound(cut, index, seconds, film.with_suffix(".wav"))
     chain = (
         "scale=out_color_matrix=bt709:out_range=tv,format=yuv420p,"
         "setparams=range=tv:colorspace=bt709:color_primaries=bt709:color_trc=bt709"
     )
     arguments = [
         *("-framerate", str(cut.frame_rate), "-f", "image2", "-i", str(made / _FRAME)),
-        *(_input(cut) if sound is not None else []),
+        *(("-f", "wav", "-i", str(sound)) if sound is not None else ()),
         *("-map", "0:v", "-vf", chain, "-c:v", "libx264", "-preset", "veryfast"),
         *("-profile:v", "high", "-crf", "20", "-maxrate", "2M", "-bufsize", "4M"),
         # One thread: x264's others would make the bytes depend on how busy the machine is.
         *("-g", str(2 * cut.frame_rate), "-threads", "1"),
     ]
     if sound is not None:
-        arguments += [
-            *("-map", f"1:{sound}", "-c:a", "aac", "-b:a", "128k", "-af"),
-            f"aresample={_AUDIO_RATE}:async=1:first_pts=0,aformat=channel_layouts=stereo,apad",
-        ]
+        heard = settle(sound)
+        filters = "anull" if heard.before_lufs is None else limited(heard.gain_db)
+        arguments += ["-map", "1:a", "-c:a", "aac", "-b:a", "128k", "-af", filters]
     arguments += [
         *("-t", f"{seconds:.6f}", "-map_metadata", "-1", "-map_chapters", "-1"),
         *("-fflags", "+bitexact", "-flags:v", "+bitexact", "-flags:a", "+bitexact"),
@@ -113,7 +117,23 @@ def write_film(cut: Cut, made: Path, count: int, film: Path) -> bool:
     said = _ffmpeg(arguments)
     if said is not None:
         raise PipelineError(FailureClass.INTERNAL, f"ffmpeg wrote no film: {said}")
+    if sound is not None:
+        sound.unlink()
     return sound is not None
+
+
+def _sound(cut: Cut, index: int, seconds: float, wav: Path) -> Path:
+    """The sound of a cut as a file of ours, exactly as long as its film."""
+    arguments = [
+        *(*_input(cut), "-map", f"0:{index}", "-af"),
+        f"aresample={_AUDIO_RATE}:async=1:first_pts=0,aformat=channel_layouts=stereo,apad",
+        *("-t", f"{seconds:.6f}", "-c:a", "pcm_f32le", "-fflags", "+bitexact", "-f", "wav"),
+        str(wav),
+    ]
+    said = _ffmpeg(arguments)
+    if said is not None:
+        raise PipelineError(FailureClass.INTERNAL, f"ffmpeg wrote no sound: {said}")
+    return wav
 
 
 def shown_size(header: SourceHeader, source: Path, limits: ProbeLimits) -> tuple[int, int]:

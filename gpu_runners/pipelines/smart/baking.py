@@ -5,7 +5,7 @@ What is done here once need not be done in each frame.
 
 from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter
 
-from gpu_runners.pipelines.smart.focus import Focus, crop_around
+from gpu_runners.pipelines.smart.focus import Focus, Window, crop_around
 from gpu_runners.pipelines.smart.looks import applied
 from gpu_runners.pipelines.smart.template import Fit, Look
 
@@ -52,15 +52,21 @@ def baked(
         made, focus = _plain(photo, size, look, backdrop), Focus()
     elif own is Fit.CONTAIN:
         made = _contained(applied(photo, look), size)
+        factor = contained(photo.width, photo.height, size)
+        wide, high = size[0] / (photo.width * factor), size[1] / (photo.height * factor)
+        around = Window(left=0.5 - wide / 2, top=0.5 - high / 2, width=wide, height=high)
+        focus = focus.seen_in(around)
     else:
         crop = crop_around(photo.width, photo.height, size[0] / size[1], focus)
         box = (crop.left, crop.top, crop.left + crop.width, crop.top + crop.height)
         made = applied(_sized(photo, size, box), look)
-        focus = Focus(
-            x=min(1.0, max(0.0, (focus.x * photo.width - crop.left) / crop.width)),
-            y=min(1.0, max(0.0, (focus.y * photo.height - crop.top) / crop.height)),
-            faces=focus.faces,
+        window = Window(
+            left=crop.left / photo.width,
+            top=crop.top / photo.height,
+            width=crop.width / photo.width,
+            height=crop.height / photo.height,
         )
+        focus = focus.seen_in(window)
     return (_glowing(made, glow) if glow else made), focus
 
 

@@ -4,6 +4,7 @@ A slot gets a stretch without a cut inside, not black, moving but not wild; the 
 same clip gets another one.
 """
 
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from gpu_runners.pipelines.probe import SourceHeader, kind_of, opened
 from gpu_runners.pipelines.probe_limits import ProbeLimits
 from gpu_runners.pipelines.signatures import FILM
 from gpu_runners.pipelines.smart.ffmpeg import loudest
-from gpu_runners.pipelines.smart.focus import Focus, of_faces
+from gpu_runners.pipelines.smart.focus import Focus, Heads, of_faces
 
 _THUMB = (48, 27)
 _LOOKS_A_SECOND = 12.5
@@ -196,7 +197,10 @@ def _middle(faces: Sequence[FacesAt], looks: int) -> Focus:
         return Focus()
     middle = np.median([(seen.focus.x, seen.focus.y) for seen in faces], axis=0)
     most = max(seen.focus.faces for seen in faces)
-    return Focus(x=round(float(middle[0]), 4), y=round(float(middle[1]), 4), faces=most)
+    found = [seen.focus.heads for seen in faces if seen.focus.heads]
+    heads = functools.reduce(Heads.with_, found) if found else None
+    x, y = (round(float(part), 4) for part in middle)
+    return Focus(x=x, y=y, faces=most, heads=heads)
 
 
 def focus_along(clip: Clip, start: float, seconds: float) -> tuple[Focus, Focus]:
@@ -242,7 +246,7 @@ def best_moment(clip: Clip, seconds: float) -> float:
         worth = min(1.0, motion / _MOTION_LIKED) - 0.6 * max(0.0, motion - 0.08) / 0.08
         worth -= 3.0 * sum(start + 0.04 < cut < end for cut in clip.cuts)
         worth -= 4.0 * float((lights[inside] < _DARK).mean())
-        worth -= 3.0 * float((details[inside] < _PLAIN).mean())
+        worth -= 3.0 * float(np.clip(1 - details[inside] / _PLAIN, 0, 1).mean())
         used = sum(max(0.0, min(end, b) - max(start, a)) for a, b in clip.used)
         worth -= 5.0 * used / seconds
         worth -= 0.15 * abs(start / (last or 1.0) - 0.4)

@@ -13,6 +13,34 @@ from gpu_runners.pipelines.faces import Face, FaceFinder, face_model
 _DETAIL_SIDE = 96
 _FACE_UP = 0.06
 """A face stands a little above the middle of what is shown, by the height of the picture."""
+_HAIR = 0.85
+"""From the middle of a face to the top of the head, by the height of the face."""
+
+
+class Heads(msgspec.Struct, frozen=True, kw_only=True):
+    """Where faces are with their hair: parts of a picture's width and height."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def with_(self, other: "Heads") -> "Heads":
+        return Heads(
+            left=min(self.left, other.left),
+            top=min(self.top, other.top),
+            right=max(self.right, other.right),
+            bottom=max(self.bottom, other.bottom),
+        )
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a picture, by its width and height; it may reach beyond it."""
+
+    left: float
+    top: float
+    width: float
+    height: float
 
 
 class Focus(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +49,18 @@ class Focus(msgspec.Struct, frozen=True, kw_only=True):
     x: float = 0.5
     y: float = 0.5
     faces: int = 0
+    heads: Heads | None = None
+    """Of all faces together."""
+
+    def seen_in(self, window: Window) -> "Focus":
+        """The same in what a window shows."""
+        heads = self.heads and heads_in(self.heads, window)
+        return Focus(
+            x=min(1.0, max(0.0, (self.x - window.left) / window.width)),
+            y=min(1.0, max(0.0, (self.y - window.top) / window.height)),
+            faces=self.faces,
+            heads=heads,
+        )
 
 
 class Crop(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +90,24 @@ def of_faces(faces: tuple[Face, ...]) -> Focus:
     weights = weights / weights.sum()
     x = float(sum(w * face.x for w, face in zip(weights, faces, strict=True)))
     y = float(sum(w * face.y for w, face in zip(weights, faces, strict=True)))
-    return Focus(x=round(x, 4), y=round(max(0.0, y + _FACE_UP), 4), faces=len(faces))
+    heads = Heads(
+        left=min(face.x - face.width / 2 for face in faces),
+        top=max(0.0, min(face.y - _HAIR * face.height for face in faces)),
+        right=max(face.x + face.width / 2 for face in faces),
+        bottom=max(face.y + face.height / 2 for face in faces),
+    )
+    y = max(0.0, y + _FACE_UP)
+    return Focus(x=round(x, 4), y=round(y, 4), faces=len(faces), heads=heads)
+
+
+def heads_in(heads: Heads, window: Window) -> Heads:
+    """The same in what a window shows; it may lie outside."""
+    return Heads(
+        left=(heads.left - window.left) / window.width,
+        top=(heads.top - window.top) / window.height,
+        right=(heads.right - window.left) / window.width,
+        bottom=(heads.bottom - window.top) / window.height,
+    )
 
 
 def _of_detail(picture: Image.Image) -> Focus:
@@ -83,5 +140,14 @@ def crop_around(width: float, height: float, aspect: float, focus: Focus) -> Cro
     wide = min(width, height * aspect)
     high = min(height, width / aspect)
     left = min(max(0.0, focus.x * width - wide / 2), width - wide)
-    top = min(max(0.0, focus.y * height - high / 2), height - high)
+    top = top_of(high / height, focus) * height
     return Crop(left=round(left), top=round(top), width=int(wide), height=int(high))
+
+
+def top_of(high: float, focus: Focus) -> float:
+    """Where a window of this part of a picture's height begins: no head is cut that has room."""
+    top = focus.y - high / 2
+    heads = focus.heads
+    if heads and heads.bottom - heads.top <= high:
+        top = min(max(top, heads.bottom - high), heads.top)
+    return min(max(0.0, top), 1 - high)

@@ -9,7 +9,7 @@ import math
 
 import msgspec
 
-from gpu_runners.pipelines.smart.focus import Focus
+from gpu_runners.pipelines.smart.focus import Focus, Window
 from gpu_runners.pipelines.smart.template import Move
 
 _SHAKE = 0.012
@@ -35,7 +35,12 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def views_of(move: Move, amount: float, focus: Focus) -> tuple[View, View]:
-    """Where a move begins and ends."""
+    """Where a move begins and ends; heads stay in the picture if there is room for them."""
+    start, end = _plain_views(move, amount, focus)
+    return _with_heads(start, focus), _with_heads(end, focus)
+
+
+def _plain_views(move: Move, amount: float, focus: Focus) -> tuple[View, View]:
     wide = View(zoom=1.0)
     near = _inside(
         View(
@@ -100,6 +105,20 @@ def warp(
         corners.append(f"x{i}='W*({x})+({across})/(2*{zoom})'")
         corners.append(f"y{i}='H*({y})+({along})/(2*{zoom})'")
     return f"perspective={':'.join(corners)}:interpolation=linear:sense=source:eval=frame"
+
+
+def window_of(view: View) -> Window:
+    """The part of the picture that is seen."""
+    side = 1 / view.zoom
+    return Window(left=view.x - side / 2, top=view.y - side / 2, width=side, height=side)
+
+
+def _with_heads(view: View, focus: Focus) -> View:
+    side, heads = 0.5 / view.zoom, focus.heads
+    if heads is None or heads.bottom - heads.top > 2 * side:
+        return view
+    y = min(max(view.y, heads.bottom - side), heads.top + side)
+    return _inside(View(zoom=view.zoom, x=view.x, y=y))
 
 
 def _inside(view: View) -> View:

@@ -7,7 +7,7 @@ import msgspec
 from gpu_runners.pipelines.fonts import Language, TextStyle, text_picture
 from gpu_runners.pipelines.smart.baking import baked, contained, fit_for
 from gpu_runners.pipelines.smart.clips import Clip, best_moment, focus_along, with_used
-from gpu_runners.pipelines.smart.focus import Focus, focus_of
+from gpu_runners.pipelines.smart.focus import Focus, Heads, Window, focus_of, heads_in, top_of
 from gpu_runners.pipelines.smart.graph import (
     CellStream,
     ClipStream,
@@ -24,8 +24,9 @@ from gpu_runners.pipelines.smart.mats import (
     fills_canvas,
     mat_picture,
 )
-from gpu_runners.pipelines.smart.moves import Beat, views_of, warp
+from gpu_runners.pipelines.smart.moves import Beat, views_of, warp, window_of
 from gpu_runners.pipelines.smart.pictures import Photo
+from gpu_runners.pipelines.smart.placing import Rectangle, shifts
 from gpu_runners.pipelines.smart.sound import ClipSound
 from gpu_runners.pipelines.smart.template import Cell, Fit, Look, Template, rgb
 from gpu_runners.pipelines.smart.timeline import RATE, Piece, Segment, Timeline, even
@@ -36,6 +37,10 @@ _SLOWEST = 0.6
 
 _FOLLOWED = 0.04
 """Faces that go less far than this part of the picture are not followed."""
+
+
+_LETTERS = [0] * 128 + [255] * 128
+"""What of a picture of words is letters, and not their shadow: by its alpha."""
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +74,7 @@ class Preparation:
         self._compares = any(
             cell.take is not None for slot in template.slots for cell in slot.cells[1:]
         )
+        self._heads: list[Rectangle] = []
         self.shown: list[tuple[Shown, ...]] = []
         self.sounds: list[ClipSound] = []
 
@@ -90,7 +96,9 @@ class Preparation:
         return Scene(segment=segment, cells=tuple(cells), mat=mat)
 
     def captions(self, language: Language | None) -> tuple[Drawn, ...]:
+        """Words as pictures in their places; after the scenes, whose faces they keep clear of."""
         drawn: list[Drawn] = []
+        places: list[Rectangle] = []
         width, height = self._canvas
         short = min(self._canvas)
         for i, caption in enumerate(self._timeline.captions):
@@ -123,15 +131,24 @@ class Preparation:
             by = {"left": 0.0, "right": 1.0}.get(text.align, 0.5)
             x = round(text.x * width - by * picture.width)
             y = round(text.y * height - picture.height / 2)
-            drawn.append(
-                Drawn(
-                    caption=caption,
-                    file=name,
-                    x=min(max(0, x), max(0, width - picture.width)),
-                    y=min(max(0, y), max(0, height - picture.height)),
+            x = min(max(0, x), max(0, width - picture.width))
+            y = min(max(0, y), max(0, height - picture.height))
+            drawn.append(Drawn(caption=caption, file=name, x=x, y=y))
+            letters = picture.getchannel("A").point(_LETTERS).getbbox() or (0, 0, *picture.size)
+            places.append(
+                Rectangle(
+                    left=x + letters[0],
+                    top=y + letters[1],
+                    right=x + letters[2],
+                    bottom=y + letters[3],
+                    start_frame=caption.start_frame,
+                    end_frame=caption.end_frame,
                 )
             )
-        return tuple(drawn)
+        moved = shifts(places, self._heads, height, self._template.bars)
+        return tuple(
+            msgspec.structs.replace(one, y=one.y + by) for one, by in zip(drawn, moved, strict=True)
+        )
 
     def _stream(self, segment: Segment, piece: Piece, box: Box, name: str) -> tuple[Stream, Shown]:
         given = self._inputs[piece.source]
@@ -155,6 +172,7 @@ class Preparation:
         file = f"photo-{name}.ppm"
         picture.save(self._directory / file)
         stream = StillStream(file=file, warp=self._warp(segment, piece, box, focus))
+        self._keep_heads(segment, piece, box, (focus, focus))
         return stream, Shown(source=piece.source, start_seconds=None, speed=None, faces=focus.faces)
 
     def _box(self, cell: Cell) -> Box:
@@ -196,6 +214,7 @@ class Preparation:
         along = focus_along(clip, start, taken)
         stream = self._fitted(
             segment,
+            piece,
             clip,
             along,
             box,
@@ -213,7 +232,7 @@ class Preparation:
                 blurred=False,
                 table=None if look is Look.NONE else self._table(look),
                 glow=segment.slot.effects.glow,
-                warp=self._warp(segment, piece, box, along[0]),
+                warp="",
             ),
         )
         told = Shown(
@@ -227,6 +246,7 @@ class Preparation:
     def _fitted(
         self,
         segment: Segment,
+        piece: Piece,
         clip: Clip,
         along: tuple[Focus, Focus],
         box: Box,
@@ -238,14 +258,24 @@ class Preparation:
         if fit is Fit.CONTAIN:
             factor = contained(width, height, (box.width, box.height))
             scaled = (even(width * factor), even(height * factor))
-            return msgspec.structs.replace(stream, scaled=scaled, blurred=True)
+            wide, high = box.width / scaled[0], box.height / scaled[1]
+            around = Window(left=0.5 - wide / 2, top=0.5 - high / 2, width=wide, height=high)
+            seen = (along[0].seen_in(around), along[1].seen_in(around))
+            self._keep_heads(segment, piece, box, seen)
+            moved = self._warp(segment, piece, box, seen[0])
+            return msgspec.structs.replace(stream, scaled=scaled, blurred=True, warp=moved)
         factor = max(box.width / width, box.height / height)
         scaled = (max(box.width, even(width * factor)), max(box.height, even(height * factor)))
         start, end = (_corner(scaled, box, focus) for focus in along)
         still = max(abs(a - b) for a, b in zip(start, end, strict=True)) < _FOLLOWED * box.width
-        return msgspec.structs.replace(
-            stream, scaled=scaled, crop=start, crop_end=start if still else end
+        end = start if still else end
+        seen = (
+            along[0].seen_in(_cut(scaled, box, start)),
+            along[1].seen_in(_cut(scaled, box, end)),
         )
+        self._keep_heads(segment, piece, box, seen)
+        moved = self._warp(segment, piece, box, seen[0])
+        return msgspec.structs.replace(stream, scaled=scaled, crop=start, crop_end=end, warp=moved)
 
     def _table(self, look: Look) -> str:
         """Bring a colour table into the scratch directory, where its path is our own."""
@@ -255,6 +285,28 @@ class Preparation:
 
     def _look(self, segment: Segment) -> Look:
         return self._template.look if segment.slot.look is None else segment.slot.look
+
+    def _keep_heads(
+        self, segment: Segment, piece: Piece, box: Box, seen: tuple[Focus, Focus]
+    ) -> None:
+        """Remember where on the canvas faces are while a segment is shown."""
+        views = views_of(piece.move, segment.slot.move_amount, seen[0])
+        found: Heads | None = None
+        for focus, view in zip(seen, views, strict=True):
+            if focus.heads:
+                heads = heads_in(focus.heads, window_of(view))
+                found = found.with_(heads) if found else heads
+        if found:
+            self._heads.append(
+                Rectangle(
+                    left=box.x + found.left * box.width,
+                    top=box.y + found.top * box.height,
+                    right=box.x + found.right * box.width,
+                    bottom=box.y + found.bottom * box.height,
+                    start_frame=segment.start_frame,
+                    end_frame=segment.end_frame,
+                )
+            )
 
     def _warp(self, segment: Segment, piece: Piece, box: Box, focus: Focus) -> str:
         effects = segment.slot.effects
@@ -283,5 +335,14 @@ class Preparation:
 def _corner(scaled: tuple[int, int], box: Box, focus: Focus) -> tuple[int, int]:
     """Left and top, in even pixels, of a cut around the focus."""
     left = min(max(0.0, focus.x * scaled[0] - box.width / 2), scaled[0] - box.width)
-    top = min(max(0.0, focus.y * scaled[1] - box.height / 2), scaled[1] - box.height)
+    top = top_of(box.height / scaled[1], focus) * scaled[1]
     return int(left) // 2 * 2, int(top) // 2 * 2
+
+
+def _cut(scaled: tuple[int, int], box: Box, corner: tuple[int, int]) -> Window:
+    return Window(
+        left=corner[0] / scaled[0],
+        top=corner[1] / scaled[1],
+        width=box.width / scaled[0],
+        height=box.height / scaled[1],
+    )

@@ -11,6 +11,7 @@ from fractions import Fraction
 import msgspec
 
 from gpu_runners.pipelines.smart.template import (
+    Aspect,
     Cell,
     Kind,
     Missing,
@@ -26,6 +27,8 @@ RATE = 30
 """Frames a second: photos have none of their own, clips are brought to it."""
 
 _SLOT_FRAMES_MIN = 6
+_STANDING = (Aspect.TALL, Aspect.PORTRAIT)
+_MIDDLE = 0.5
 _MOVES_WIDE = (Move.IN, Move.RIGHT, Move.OUT, Move.LEFT)
 _MOVES_TALL = (Move.IN, Move.UP, Move.OUT, Move.DOWN)
 
@@ -139,6 +142,7 @@ def make_timeline(
 ) -> Timeline:
     """Plan the film. `kinds` are those of the inputs, in order; at least one."""
     numbered, left_out = _slots_for(template, len(kinds))
+    numbered = [(number, _laid(template, number, slot, size)) for number, slot in numbered]
     ends = _ends(template, [slot for _, slot in numbered], grid)
     filled, unused, repeated = _filled(numbered, kinds, tall=size[1] > size[0])
     starts = [0, *ends[:-1]]
@@ -169,6 +173,26 @@ def make_timeline(
         repeated=repeated,
         left_out=left_out,
     )
+
+
+def _laid(template: Template, number: int, slot: Slot, size: tuple[int, int]) -> Slot:
+    """A slot's cells on this canvas: turned where it is upright and the template's is not.
+
+    What lay side by side stands one above the other, so that prints do not become strips; where
+    words have their place beside cells, all stays as it is.
+    """
+    lying, standing = template.aspect is Aspect.WIDE, template.aspect in _STANDING
+    if not ((lying and size[1] > size[0]) or (standing and size[0] > size[1])):
+        return slot
+    if any(
+        text.slot % len(template.slots) == number and text.x != _MIDDLE for text in template.texts
+    ):
+        return slot
+    turned = [
+        msgspec.structs.replace(cell, x=cell.y, y=cell.x, width=cell.height, height=cell.width)
+        for cell in slot.cells
+    ]
+    return msgspec.structs.replace(slot, cells=tuple(turned))
 
 
 def _needs(slot: Slot) -> int:
@@ -293,9 +317,16 @@ def _captions(
     for text in template.texts:
         said = words.get(text.key, text.default)
         number = text.slot % len(template.slots)
-        if not said.strip() or not any(segment.number == number for segment in segments):
+        if not said.strip():
             continue
         first = _segment_of(segments, template, text.slot)
+        if not any(segment.number == number for segment in segments):
+            # Words that end the film end a shorter one too, unless its last slot has its own.
+            last_number = segments[-1].number
+            taken = any(one.slot % len(template.slots) == last_number for one in template.texts)
+            if text.slot >= 0 or taken:
+                continue
+            first = len(segments) - 1
         last = min(len(segments), first + text.slots) - 1
         start = segments[first].start_frame + round(text.delay * RATE)
         end = segments[last].end_frame
