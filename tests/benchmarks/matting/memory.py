@@ -75,7 +75,7 @@ def main() -> int:
         "early_mib": round(early, 1),
         "late_mib": round(late, 1),
         "max_mib": round(max(seen), 1),
-        "kept_mib": round(2 * quarter * _PICTURE_MIB, 1),
+        "kept_mib": round(count / 2 * _PICTURE_MIB, 1),
     }
     print(json.dumps({"pictures": count, "flat": flat, **figures}))
     return 0 if flat else 1
