@@ -38,7 +38,10 @@ BUDGETS = {
 }
 # Tests below each of the folders and all others run side by side, each on a stack of its own: what
 # they do most is to wait for processes, and for time to pass.
-SIDE_BY_SIDE = {"integration": ("tests/platform", "tests/api"), "faults": ("tests/faults",)}
+SIDE_BY_SIDE = {
+    "integration": ("tests/platform", "tests/api", "tests/gpu_runners"),
+    "faults": ("tests/faults",),
+}
 # A test with several marks runs in the first of these parts.
 MARKED = ("faults", "simulation", "media", "cost", "replay", "integration")
 _NO_TESTS = 5  # pytest's exit code
