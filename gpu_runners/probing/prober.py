@@ -133,13 +133,8 @@ class Prober:
         except OSError as error:
             if error.errno not in _FULL:
                 raise
-            await asyncio.to_thread(path.unlink, missing_ok=True)
         async with self._narrow:
-            try:
-                return await self._verdict(event, path)
-            except OSError:
-                await asyncio.to_thread(path.unlink, missing_ok=True)
-                raise
+            return await self._verdict(event, path)
 
     async def _verdict(self, event: MaterialAssembling, path: Path) -> ConcludeMaterial:
         try:
@@ -155,6 +150,9 @@ class Prober:
             return self._told(event, Verdict(detail=str(error)), part_missing=True)
         except RefusedError as refused:
             return self._told(event, Verdict(reason=refused.reason, detail=refused.detail))
+        except OSError:  # what came so far takes room that others wait for
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+            raise
         self._metrics.known.inc(known)
         told = self._told(event, verdict)
         return msgspec.structs.replace(
