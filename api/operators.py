@@ -31,7 +31,7 @@ from schema.ids import AccountId, CommandId, PoolId, TaskId, UserId, command_id_
 from schema.policy import Policy, PolicyError, read_policy
 from schema.refusals import Refusal
 from schema.replies import Refused
-from schema.routes import Route, route
+from schema.routes import Route, Routed, route
 from schema.topics import POOL_PARTITIONS, Topic
 from schema.words import Lane, Scene, Status
 
@@ -78,7 +78,7 @@ async def top_up(
         why=body.why,
         reply_to=parts.asker.reply_partition,
     )
-    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+    return await _do(parts, command)
 
 
 @router.post("/lanes/{pool_id}/{lane}/pause", response_model=contracts.DoneView)
@@ -128,7 +128,7 @@ async def reset_breaker(
         why=body.why,
         reply_to=parts.asker.reply_partition,
     )
-    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+    return await _do(parts, command)
 
 
 @router.post("/results/{task_id}/withhold", response_model=contracts.DoneView)
@@ -150,7 +150,7 @@ async def withhold_result(
         who=claims.user_id,
         reply_to=parts.asker.reply_partition,
     )
-    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+    return await _do(parts, command)
 
 
 @router.post("/results/{task_id}/restore", response_model=contracts.DoneView)
@@ -169,7 +169,7 @@ async def restore_result(
         why=body.why,
         reply_to=parts.asker.reply_partition,
     )
-    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+    return await _do(parts, command)
 
 
 async def _result_of(parts: Parts, task_id: str) -> dict[str, Any]:
@@ -261,7 +261,7 @@ async def _change_lane(
         why=why,
         reply_to=parts.asker.reply_partition,
     )
-    return await _done(parts, [(command, route(command, parts.asker.partitions))])
+    return await _do(parts, command)
 
 
 def _check_pool(parts: Parts, pool_id: str, lane: Lane | None = None) -> None:
@@ -271,6 +271,11 @@ def _check_pool(parts: Parts, pool_id: str, lane: Lane | None = None) -> None:
         raise refusal(Refusal.POOL_UNKNOWN)
     if lane is not None and lane not in pool.lanes:
         raise refusal(Refusal.POOL_UNKNOWN)
+
+
+async def _do(parts: Parts, command: Routed) -> Response:
+    """Ask for one thing, at the place that it belongs to."""
+    return await _done(parts, [(command, route(command, parts.asker.partitions))])
 
 
 async def _done(parts: Parts, commands: Sequence[tuple[Any, Route]]) -> Response:

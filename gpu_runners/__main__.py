@@ -16,7 +16,7 @@ from gpu_runners.objects import AttemptStore
 from gpu_runners.runner import Runner
 from schema.settings import Kafka, Objects, Settings, SettingsError, load, need
 from schema.wires.keys import FileKeyStore
-from schema.wires.log import LogUnavailableError, LogWriter
+from schema.wires.log import LogWriter
 from schema.wires.objects import ObjectStore
 from schema.wires.processes import collect_rarely
 from schema.wires.telemetry import (
@@ -25,8 +25,6 @@ from schema.wires.telemetry import (
     set_up_logging,
     write_ready_file,
 )
-
-_RETRY_SECONDS = 0.5
 
 
 async def run(settings: Settings) -> None:
@@ -72,7 +70,7 @@ async def run(settings: Settings) -> None:
         )
         await health.start()
         write_ready_file(settings.process.ready_file, metrics_port=health.port)
-        await _start(writer, stopping)
+        await writer.start_unless(stopping)
         try:
             await runner.run()
         finally:
@@ -87,17 +85,6 @@ def _ways(objects: Objects) -> list[Objects]:
         objects,
         *(msgspec.structs.replace(objects, endpoint=other) for other in others),
     ]
-
-
-async def _start(writer: LogWriter, stopping: asyncio.Event) -> None:
-    """Wait for the log: a runner that comes before it is early, not wrong."""
-    while not stopping.is_set():
-        try:
-            await writer.start()
-        except LogUnavailableError:
-            await asyncio.sleep(_RETRY_SECONDS)
-        else:
-            return
 
 
 def main() -> int:

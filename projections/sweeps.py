@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 import asyncpg
 
@@ -43,21 +43,34 @@ class Sweep(NamedTuple):
     ask: Callable[[Row], Routed]
 
 
-def _abandon(row: Row) -> AbandonMaterial:
-    return AbandonMaterial(
-        command_id=command_id_of("abandon", row["material_id"]),
+class Named(TypedDict):
+    """Which material a command is about, and whose."""
+
+    material_id: MaterialId
+    user_id: UserId
+    tenant_id: TenantId
+
+
+def named(row: Row) -> Named:
+    """The material of a row."""
+    return Named(
         material_id=MaterialId(row["material_id"]),
         user_id=UserId(row["user_id"]),
         tenant_id=TenantId(row["tenant_id"]),
     )
 
 
+def _abandon(row: Row) -> AbandonMaterial:
+    return AbandonMaterial(
+        command_id=command_id_of("abandon", row["material_id"]),
+        **named(row),
+    )
+
+
 def _chill(row: Row) -> ChillMaterial:
     return ChillMaterial(
         command_id=command_id_of("chill", row["material_id"]),
-        material_id=MaterialId(row["material_id"]),
-        user_id=UserId(row["user_id"]),
-        tenant_id=TenantId(row["tenant_id"]),
+        **named(row),
     )
 
 

@@ -21,10 +21,10 @@ from prometheus_client import CollectorRegistry, Counter
 
 from projections.folding import Db
 from projections.projector import CONFUSED
-from projections.sweeps import is_due
+from projections.sweeps import is_due, named
 from schema.codec import encode
 from schema.commands import CompleteMaterial, TouchUpload
-from schema.ids import MaterialId, TenantId, UserId, command_id_of
+from schema.ids import MaterialId, UserId, command_id_of
 from schema.objects import upload_key
 from schema.routes import route
 from schema.settings import Kafka, Objects
@@ -176,16 +176,12 @@ class UploadSweep:
 def _touched(row: Row, found: Seen) -> TouchUpload:
     return TouchUpload(
         command_id=command_id_of("touch", row["material_id"], found.parts),
-        material_id=MaterialId(row["material_id"]),
-        user_id=UserId(row["user_id"]),
-        tenant_id=TenantId(row["tenant_id"]),
+        **named(row),
     )
 
 
 def _completed(row: Row) -> CompleteMaterial:
     return CompleteMaterial(
         command_id=command_id_of("complete", row["material_id"], str(row["seq"])),
-        material_id=MaterialId(row["material_id"]),
-        user_id=UserId(row["user_id"]),
-        tenant_id=TenantId(row["tenant_id"]),
+        **named(row),
     )

@@ -6,6 +6,7 @@ itself, in two or three quick passes of ffmpeg's own meter (EBU R 128).
 
 import re
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import imageio_ffmpeg
@@ -20,6 +21,10 @@ PEAK_DB = -2.0
 GAIN_DB_MAX = 32.0
 """More would only make noise loud."""
 
+SILENT_DB = -91.0
+"""What the meter says of 16 bits without any sound."""
+
+_VOLUME = re.compile(r"max_volume: (-?[\d.]+|-inf) dB")
 _INAUDIBLE_LUFS = -69.0
 _NEAR_DB = 0.3
 _PASSES_MAX = 4
@@ -43,6 +48,19 @@ def limited(gain_db: float) -> str:
         f"volume={gain_db:.2f}dB:precision=float,"
         f"alimiter=limit={level:.4f}:attack=3:release=80:level=false:latency=true"
     )
+
+
+def volume_in(said: str) -> float:
+    """The loudest sample in dB, from what ffmpeg's `volumedetect` said of a stream."""
+    found = _VOLUME.search(said)
+    return float(found[1]) if found and found[1] != "-inf" else SILENT_DB
+
+
+def loudest_of(streams: Sequence[int], volume: Callable[[int], float]) -> int | None:
+    """The sound stream that is to be heard: of several, the loudest, and of these the first."""
+    if len(streams) <= 1:
+        return streams[0] if streams else None
+    return max(streams, key=lambda index: (volume(index), -index))
 
 
 def settle(mix: Path) -> Loudness:

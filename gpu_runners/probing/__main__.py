@@ -16,7 +16,7 @@ from gpu_runners.probing.prober import Prober, wanted
 from gpu_runners.probing.sandbox import Sandbox
 from gpu_runners.probing.uploads import Uploads
 from schema.settings import Kafka, Objects, Probing, Settings, SettingsError, load, need
-from schema.wires.log import LogUnavailableError, LogWriter
+from schema.wires.log import LogWriter
 from schema.wires.objects import ObjectStore
 from schema.wires.processes import collect_rarely
 from schema.wires.telemetry import (
@@ -27,7 +27,6 @@ from schema.wires.telemetry import (
 )
 
 _MEGABYTE = 1_000_000
-_RETRY_SECONDS = 0.5
 
 
 def limits_of(probing: Probing) -> tuple[MaterialLimits, ProcessLimits]:
@@ -85,23 +84,12 @@ async def run(settings: Settings) -> None:
         await health.start()
         write_ready_file(settings.process.ready_file, metrics_port=health.port)
         try:
-            await _start(writer, stopping)
+            await writer.start_unless(stopping)
             await consumer.run(stopping, probing.drain_seconds)
         finally:
             await writer.stop()
             await health.stop()
             shutil.rmtree(directory, ignore_errors=True)
-
-
-async def _start(writer: LogWriter, stopping: asyncio.Event) -> None:
-    """Wait for the log: a prober that comes before it is early, not wrong."""
-    while not stopping.is_set():
-        try:
-            await writer.start()
-        except LogUnavailableError:
-            await asyncio.sleep(_RETRY_SECONDS)
-        else:
-            return
 
 
 def main() -> int:

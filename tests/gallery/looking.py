@@ -1,6 +1,5 @@
 """What an editor would measure on a film: decoded whole, heard whole, and played in a browser."""
 
-import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutlog.ffmpeg import decode_sound, run_ffmpeg
+from tests.support.signals import loudness_of
 
 SILENT_LUFS: Final = -60.0
 """Sound under this is near silence: it is left so, and only told."""
@@ -70,7 +70,7 @@ def measure(film: Path) -> FilmMeasured:
         seconds=round(seconds, 3),
         frames=len(times),
         rate=round(rate, 3),
-        lufs=_loudness(film) if sound else None,
+        lufs=loudness_of(film) if sound else None,
         apart_seconds=round(len(decode_sound(film, _RATE)) / _RATE - seconds, 4) if sound else None,
         index_first=film.suffix != ".mp4" or _index_first(film),
         decode_errors=said.strip()[:300],
@@ -136,15 +136,6 @@ def _index_first(film: Path) -> bool:
                 break
             file.seek(length - len(head), 1)
     return b"moov" in kinds and kinds.index(b"moov") < kinds.index(b"mdat")
-
-
-def _loudness(film: Path) -> float:
-    _, said = run_ffmpeg(
-        *("-loglevel", "info", "-i", str(film), "-map", "0:a:0"),
-        *("-af", "ebur128=framelog=quiet", "-f", "null", "-"),
-    )
-    found = re.findall(r"\bI:\s+(-?[\d.]+|-?inf|nan) LUFS", said)
-    return float(found[-1]) if found else float("-inf")
 
 
 def _held(times: NDArray[np.float64], greys: NDArray[np.uint8]) -> tuple[tuple[float, float], ...]:

@@ -4,7 +4,6 @@ Both ways go through ffmpeg with the restrictions of `probe`: one local file, kn
 decoders, nothing that a file names is opened.
 """
 
-import re
 import subprocess
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from av.error import FFmpegError
 from av.video.frame import VideoFrame
 
 from gpu_runners.pipelines.ffmpeg_ends import lacked_memory
-from gpu_runners.pipelines.loudness import limited, settle
+from gpu_runners.pipelines.loudness import limited, loudest_of, settle, volume_in
 from gpu_runners.pipelines.pipeline import InputError, InputReason, PipelineError
 from gpu_runners.pipelines.probe import (
     CONTAINERS,
@@ -34,8 +33,6 @@ _THREADS = "2"
 _STDERR_TAIL = 500
 _HD_LINES = 720
 _HDR_TAGS = "setparams=color_primaries=bt2020:colorspace=bt2020nc,"
-_LOUDEST = re.compile(r"max_volume: (-?[\d.]+|-inf) dB")
-_SILENT_DB = -91.0
 _DISK_WORDS = "No space left on device"
 
 
@@ -91,7 +88,7 @@ def write_film(cut: Cut, made: Path, count: int, film: Path) -> bool:
     What can't be heard is left as it is.
     """
     seconds = count / cut.frame_rate
-    index = _loudest(cut)
+    index = loudest_of(cut.header.audio_indexes, lambda index: _volume(cut, index))
     sound = None if index is None else _sound(cut, index, seconds, film.with_suffix(".wav"))
     chain = (
         "scale=out_color_matrix=bt709:out_range=tv,format=yuv420p,"
@@ -182,14 +179,6 @@ def _input(cut: Cut) -> list[str]:
     ]
 
 
-def _loudest(cut: Cut) -> int | None:
-    """The sound stream of a cut that is to be heard: of several, the loudest."""
-    streams = cut.header.audio_indexes
-    if len(streams) <= 1:
-        return streams[0] if streams else None
-    return max(streams, key=lambda index: (_volume(cut, index), -index))
-
-
 def _volume(cut: Cut, index: int) -> float:
     ended = _run(
         [
@@ -197,8 +186,7 @@ def _volume(cut: Cut, index: int) -> float:
             *("-af", "volumedetect", "-f", "null", "-"),
         ]
     )
-    found = _LOUDEST.search(ended.stderr)
-    return float(found[1]) if found and found[1] != "-inf" else _SILENT_DB
+    return volume_in(ended.stderr)
 
 
 def _ffmpeg(arguments: list[str]) -> str | None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import imageio_ffmpeg
 
 from gpu_runners.pipelines.ffmpeg_ends import failure, tied_to_parent
+from gpu_runners.pipelines.loudness import SILENT_DB, loudest_of, volume_in
 from gpu_runners.pipelines.pipeline import PipelineError
 from gpu_runners.pipelines.probe import CONTAINERS, DECODERS, PROTOCOLS, SourceHeader, kind_of
 from gpu_runners.pipelines.probe_limits import ProbeLimits
@@ -18,8 +18,6 @@ from schema.failures import FailureClass
 
 _LOG = "ffmpeg.log"
 _MICROSECONDS = 1_000_000
-_LOUDEST = re.compile(r"max_volume: (-?[\d.]+|-inf) dB")
-_SILENT_DB = -91.0
 
 
 def reading(limits: ProbeLimits, demuxer: str) -> list[str]:
@@ -76,10 +74,7 @@ def run(
 
 
 def loudest(path: Path, header: SourceHeader, limits: ProbeLimits, directory: Path) -> int | None:
-    """The sound stream of a film that is to be heard: of several, the loudest."""
-    streams = header.audio_indexes
-    if len(streams) <= 1:
-        return streams[0] if streams else None
+    """The sound stream of a film that is to be heard."""
 
     def volume(index: int) -> float:
         source = [*reading(limits, FILM[kind_of(path)]), "-t", f"{limits.seconds_max:.3f}"]
@@ -91,11 +86,10 @@ def loudest(path: Path, header: SourceHeader, limits: ProbeLimits, directory: Pa
         except PipelineError as error:
             if error.error_class is FailureClass.OUT_OF_MEMORY:
                 raise
-            return _SILENT_DB  # what can't be decoded is not heard
-        found = _LOUDEST.search(said)
-        return float(found[1]) if found and found[1] != "-inf" else _SILENT_DB
+            return SILENT_DB  # what can't be decoded is not heard
+        return volume_in(said)
 
-    return max(streams, key=lambda index: (volume(index), -index))
+    return loudest_of(header.audio_indexes, volume)
 
 
 def _follow(process: subprocess.Popen[str], report: Callable[[float], None] | None) -> None:

@@ -25,6 +25,7 @@ from schema.wires.log.starting import start
 BATCH_BYTES_MAX: Final = 262_144
 WINDOW_SECONDS: Final = 0.005
 BUFFER_MAX: Final = 20_000
+_RETRY_SECONDS: Final = 0.5
 
 
 class _Batch:
@@ -108,6 +109,16 @@ class LogWriter:
         """Connect; raises LogUnavailableError when no broker answers in time."""
         await self._connected()
         self._open = True
+
+    async def start_unless(self, stopping: asyncio.Event) -> None:
+        """Connect, trying until a broker answers: who comes before it is early, not wrong."""
+        while not stopping.is_set():
+            try:
+                await self.start()
+            except LogUnavailableError:
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     async def stop(self) -> None:
         """Send what waits, then close. What is not answered in time fails, in doubt."""
