@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from schema.wires.processes import Identity, identify, is_alive
+from schema.wires.processes import Identity, environ_of, identify, is_alive
 
 MARK_STACK = "CUTLOG_STACK_DIRECTORY"
 MARK_PART = "CUTLOG_STACK_PART"
@@ -27,7 +27,7 @@ def find_marked(directory: Path) -> dict[str, Identity]:
     marked: dict[int, str] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            environ = process.environ()
+            environ = environ_of(process.pid)
             if (
                 environ.get(MARK_STACK) == str(directory)
                 and process.status() != psutil.STATUS_ZOMBIE

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from schema.ids import PoolId
-from schema.wires.processes import Identity, identify, is_alive
+from schema.wires.processes import Identity, environ_of, identify, is_alive
 
 MARK_DIRECTORY: Final = "CUTLOG_FLEET_DIRECTORY"
 MARK_RUNNER: Final = "CUTLOG_FLEET_RUNNER"
@@ -71,19 +71,17 @@ class Files:
 def find_marked(directory: Path) -> dict[str, Identity]:
     """Living runners (not their workers) that were started from this folder, by name."""
     found: dict[str, Identity] = {}
-    mark = f"{MARK_DIRECTORY}={directory}".encode()
     for place in Path("/proc").iterdir():
         if not place.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            environ = (place / "environ").read_bytes().split(b"\0")
-            if mark not in environ:
+            environ = environ_of(int(place.name))
+            if environ.get(MARK_DIRECTORY) != str(directory):
                 continue
             if (place / "cmdline").read_bytes().split(b"\0")[1:3] != [b"-m", _MODULE.encode()]:
                 continue
             identity = identify(int(place.name))
-            prefix = f"{MARK_RUNNER}=".encode()
-            name = next((one[len(prefix) :] for one in environ if one.startswith(prefix)), b"")
+            name = environ.get(MARK_RUNNER)
             if identity is not None and name:
-                found[name.decode()] = identity
+                found[name] = identity
     return found

@@ -13,6 +13,7 @@ from cutlog.installation import LOCAL_POLICY, Installation, Plan, RunnerPlan
 from cutlog.stack import processes
 from cutlog.stack.stack import PartName
 from cutlog.up import Up
+from schema.wires.processes import environ_of
 from tests.platform.people import Json, Person
 from tests.support.midnight import keep_clear_of_midnight
 
@@ -129,7 +130,7 @@ class Platform:
         found: list[str] = []
         for process in psutil.process_iter():
             try:
-                marked = process.environ().get(processes.MARK_STACK) in marks
+                marked = environ_of(process.pid).get(processes.MARK_STACK) in marks
                 if marked and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(f"{process.pid} {' '.join(process.cmdline())[:200]}")
             except (psutil.Error, OSError):

@@ -26,6 +26,8 @@ import msgspec
 import psutil
 from playwright.async_api import BrowserContext, Page, Playwright, Request, async_playwright
 
+from schema.wires.processes import environ_of
+
 T = TypeVar("T")
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -205,7 +207,7 @@ class Browser:
         found: list[psutil.Process] = []
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                if process.environ().get(_MARK) == self._mark:
+                if environ_of(process.pid).get(_MARK) == self._mark:
                     found.append(process)
         return found
 
