@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _STARTS = 300
 
 
 @contextmanager
-def waiting(environ: dict[str, str]) -> Iterator[int]:
+def waiting(environ: dict[str, str]) -> Generator[int]:
     """A process that does nothing, and its pid."""
     with subprocess.Popen(["/bin/cat"], env=environ, stdin=subprocess.PIPE) as process:
         yield process.pid
