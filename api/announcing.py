@@ -9,6 +9,7 @@ from api.auth import Claims
 from api.owned_materials import ask, heard_of, missing_parts, stored_parts, upload_of
 from api.parts import Parts
 from api.problems import Door, Problem, at_the_door, refusal
+from api.proofs import Proof
 from api.reads import Row
 from api.uploads import Address, Upload, part_bytes_of
 from schema.commands import MediaFacts, RegisterMaterial
@@ -165,9 +166,11 @@ async def known_content(
 async def holds(parts: Parts, user_id: UserId, content: Content, told: str) -> bool:
     """Whether somebody who says this has proved that he holds the content."""
     try:
-        return await parts.proofs.holds(parts.objects, content.key, user_id, content.size, told)
+        proof = await parts.proofs.check(parts.objects, content.key, user_id, content.size, told)
     except ObjectMissingError:
         return False  # it is known and gone: it has to be sent again
+    parts.measures.proofs.labels(proof.value).inc()
+    return proof is Proof.RIGHT
 
 
 async def plan_of(parts: Parts, upload: Upload) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from api import (
     progress,
     quotas,
     results,
+    store,
     tasks,
 )
 from api.edge import Edge
@@ -68,7 +69,17 @@ def build_rest(parts: Parts) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.parts = parts
-    for module in (tasks, results, progress, materials, quotas, operators, letters, health):
+    for module in (
+        tasks,
+        results,
+        progress,
+        materials,
+        store,
+        quotas,
+        operators,
+        letters,
+        health,
+    ):
         app.include_router(module.router)
     app.add_exception_handler(Problem, _problem)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -534,6 +534,13 @@ class RegisteredView(View):
     challenge: ChallengeView | None
 
 
+class HintsView(View):
+    """What became of the records of a store's notification."""
+
+    taken: int = Field(description="Led to something.")
+    ignored: dict[str, int] = Field(description="Led to nothing, by the reason.")
+
+
 class MaterialRequest(Strict):
     """A file that is about to be uploaded."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sse_starlette.sse import SendTimeoutError
 
-from api import strict_json
+from api import notifications, strict_json
 from api.measures import Measures
 from api.problems import Door, Problem, at_the_door
 from api.submissions import PATH, Submissions
@@ -27,7 +27,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 BODY_SECONDS = 10.0
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
-_JSON = b"application/json"
+_JSON = frozenset({b"application/json"})
+_FROM_STORES = _JSON | {b"text/plain"}
+"""SNS calls its JSON text."""
 _UNKNOWN_ROUTE = "none"
 _log = logging.getLogger(__name__)
 
@@ -181,13 +183,19 @@ class Edge:
             _log.warning("answer cut off", extra=facts(route=_route(scope), code=problem.code))
 
     async def _checked_body(self, scope: Scope, receive: Receive) -> bytes:
-        body = await read_body(scope, receive, self._bytes_max)
+        of_store = scope["path"] == notifications.PATH
+        bytes_max = (
+            max(self._bytes_max, notifications.BODY_BYTES_MAX) if of_store else self._bytes_max
+        )
+        decode = notifications.decode if of_store else strict_json.decode
+        body = await read_body(scope, receive, bytes_max)
         if body:
             kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
-            if kind.partition(b";")[0].strip().lower() != _JSON:
+            kinds = _FROM_STORES if of_store else _JSON
+            if kind.partition(b";")[0].strip().lower() not in kinds:
                 raise at_the_door(Door.BODY_NOT_JSON)
             try:
-                strict_json.decode(body)
+                decode(body)
             except strict_json.NotStrictJsonError as error:
                 raise at_the_door(Door.BODY_UNREADABLE, str(error)) from None
         return body

@@ -96,7 +96,7 @@ async def register_material(
         if upload is None:
             return _registered(material_id, status)
         content = await known_content(parts, claims, body.sha256, body.size, body.content_type)
-        if content is not None:
+        if content is not None and parts.proofs.may_try(claims.user_id, content.key):
             asked = parts.proofs.challenge(claims.user_id, content.key, body.size)
             return _registered(material_id, status, challenge=asked._asdict())
         return _registered(material_id, status, upload=await plan_of(parts, upload))
@@ -112,7 +112,10 @@ async def register_material(
 async def prove_material(
     parts: PartsHere, claims: Caller, material_id: MaterialPath, body: contracts.ProofRequest
 ) -> Response:
-    """Answer the challenge. Right: READY, nothing is sent. Wrong or late: upload it, as planned."""
+    """Answer the challenge. Right: READY, nothing is sent. Wrong or late: upload it, as planned.
+
+    After a few wrong answers there is no challenge about that content for an hour.
+    """
     row = await needed(parts, claims, own_material_id(claims, material_id))
     own = MaterialId(row["material_id"])
     if row["status"] in _TAKEN:

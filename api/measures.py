@@ -60,6 +60,7 @@ class Measures:
         self.stream_events = Counter(
             "cutlog_api_stream_events_total", "Events sent on streams.", ["kind"], registry=registry
         )
+        self._add_materials(registry)
         self._add_results(registry)
         self.read_model_behind_seconds = Gauge(
             "cutlog_api_read_model_behind_seconds",
@@ -74,6 +75,21 @@ class Measures:
             "How far off the wait told at the door was, as a share of the wait (5 s at least).",
             ["pool", "lane"],
             buckets=_RATIOS,
+            registry=registry,
+        )
+
+    def _add_materials(self, registry: CollectorRegistry) -> None:
+        self.store_hints = Counter(
+            "cutlog_api_store_hints_total",
+            "Records of the object store's notifications by what came of them; what is not"
+            " completed, result_lost or content_lost was ignored.",
+            ["outcome"],
+            registry=registry,
+        )
+        self.proofs = Counter(
+            "cutlog_api_proofs_total",
+            "Answers to challenges: right, wrong, or not looked at after too many wrong ones.",
+            ["outcome"],
             registry=registry,
         )
 

@@ -12,6 +12,7 @@ from api.auth import Gatekeeper, key_source
 from api.consistency import ConsistencyTokens
 from api.contracts import fingerprint_key
 from api.deliveries import Deliveries
+from api.hints import Hints
 from api.live import Live
 from api.lookups import Lookups
 from api.measures import Measures
@@ -55,6 +56,7 @@ class Parts:
     objects: ObjectStore
     proofs: Proofs
     uploads: Uploads
+    hints: Hints
     tokens: ConsistencyTokens
     measures: Measures
     deliveries: Deliveries
@@ -148,6 +150,7 @@ def build_parts(settings: Settings) -> Parts:
     key_store = FileKeyStore(keys.directory)
     tokens = ConsistencyTokens(keys.consistency_secret)
     objects = ObjectStore(need(settings, "objects"))
+    uploads = Uploads(objects, asker, address_seconds=api.material_put_seconds)
     return Parts(
         settings=settings,
         gatekeeper=gatekeeper,
@@ -165,7 +168,8 @@ def build_parts(settings: Settings) -> Parts:
         keys=key_store,
         objects=objects,
         proofs=Proofs(keys.consistency_secret),
-        uploads=Uploads(objects, asker, address_seconds=api.material_put_seconds),
+        uploads=uploads,
+        hints=Hints(reads, uploads, objects, asker, measures.store_hints),
         tokens=tokens,
         measures=measures,
         deliveries=Deliveries(asker, measures, api.instance),

@@ -48,6 +48,7 @@ class Door(StrEnum):
     PART_UNKNOWN = "part_unknown"
     UPLOAD_LOST = "upload_lost"
     UPLOAD_OVER = "upload_over"
+    SUBSCRIPTION_BY_HAND = "subscription_by_hand"
     MATERIAL_TOO_LARGE = "material_too_large"
     MATERIAL_TOO_LONG = "material_too_long"
     LETTER_UNKNOWN = "letter_unknown"
@@ -145,6 +146,11 @@ _DOOR: dict[Door, tuple[int, str, str]] = {
         "No part is taken any more",
         "GET the material: it tells what it waits for, or why it was refused.",
     ),
+    Door.SUBSCRIPTION_BY_HAND: (
+        409,
+        "A subscription is confirmed by hand: no address that is sent here is ever called",
+        "The api's log tells topic and token for `aws sns confirm-subscription`.",
+    ),
     Door.MATERIAL_TOO_LARGE: (413, "The file is too large", "Send a smaller one."),
     Door.MATERIAL_TOO_LONG: (413, "The film is too long", "Send a shorter one."),
     Door.LETTER_UNKNOWN: (
@@ -230,7 +236,7 @@ class Problem(Exception):  # noqa: N818 - the word of the RFC
         if self.retry_after is not None:
             headers["retry-after"] = str(_whole(self.retry_after))
         if self.status == 401:  # noqa: PLR2004
-            headers["www-authenticate"] = 'Bearer realm="cutlog"'
+            headers.setdefault("www-authenticate", 'Bearer realm="cutlog"')
         return headers
 
 

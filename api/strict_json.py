@@ -1,8 +1,8 @@
 """JSON that means one thing: the only decoder that a request's body goes through.
 
 Refused, because two readers would disagree about it or no store would take it: NaN and Infinity,
-a key twice in an object, NUL and lone surrogates in a string, integers beyond 64 bits, floats
-beyond a double, nesting beyond `DEPTH_MAX`.
+a key twice in an object, NUL and lone surrogates in a string, integers beyond 64 bits (with
+a sign, unless it is told otherwise), floats beyond a double, nesting beyond `DEPTH_MAX`.
 """
 
 import json
@@ -34,7 +34,7 @@ def _constant(name: str) -> NoReturn:
 _decoder = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_constant)
 
 
-def decode(body: bytes) -> Any:  # noqa: ANN401 - JSON
+def decode(body: bytes, integer_max: int = INTEGER_MAX) -> Any:  # noqa: ANN401 - JSON
     """The document; raises NotStrictJsonError."""
     try:
         document = _decoder.decode(body.decode())
@@ -48,18 +48,18 @@ def decode(body: bytes) -> Any:  # noqa: ANN401 - JSON
         raise NotStrictJsonError(f"{error.msg} at {error.lineno}:{error.colno}") from None
     except ValueError:  # an integer of thousands of digits
         raise NotStrictJsonError("an integer is out of range") from None
-    _check(document, DEPTH_MAX)
+    _check(document, DEPTH_MAX, integer_max)
     return document
 
 
-def _check(value: Any, depth: int) -> None:  # noqa: ANN401 - JSON
+def _check(value: Any, depth: int, integer_max: int) -> None:  # noqa: ANN401 - JSON
     """Everything that the grammar allows and we do not."""
     kind = type(value)
     if kind is str:
         if _UNSTORABLE.search(value):
             raise NotStrictJsonError("a string holds NUL or half a surrogate pair")
     elif kind is int:
-        if not -INTEGER_MAX <= value <= INTEGER_MAX:
+        if not -integer_max <= value <= integer_max:
             raise NotStrictJsonError("an integer is out of range")
     elif kind is float:
         if not math.isfinite(value):
@@ -69,8 +69,8 @@ def _check(value: Any, depth: int) -> None:  # noqa: ANN401 - JSON
             raise NotStrictJsonError(f"nested deeper than {DEPTH_MAX}")
         if kind is dict:
             for key, item in value.items():
-                _check(key, depth - 1)
-                _check(item, depth - 1)
+                _check(key, depth - 1, integer_max)
+                _check(item, depth - 1, integer_max)
         else:
             for item in value:
-                _check(item, depth - 1)
+                _check(item, depth - 1, integer_max)

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from hashlib import blake2b
 from typing import Final, NamedTuple
 from uuid import uuid4
 
@@ -47,6 +48,10 @@ def part_bytes_of(size: int) -> int:
     """How long the parts of a file are: 5 MiB, or as long as the number of parts makes it."""
     smallest = -(-size // PARTS_MAX)
     return max(PART_BYTES_MIN, -(-smallest // _MEBIBYTE) * _MEBIBYTE)
+
+
+def _digest(*parts: str) -> str:
+    return blake2b("\x1f".join(parts).encode(), digest_size=16).hexdigest()
 
 
 class Piece(NamedTuple):
@@ -129,6 +134,19 @@ class Uploads:
     async def is_joined(self, upload: Upload) -> bool:
         """Whether its parts are one object already: somebody completed it before."""
         return await self._objects.head(upload.key) is not None
+
+    async def whole(self, upload: Upload) -> str:
+        """A digest of what is there, where that is all of it, in parts or joined; else empty."""
+        try:
+            stored = await self.stored(upload)
+        except ObjectMissingError:
+            joined = await self._objects.head(upload.key)
+            if joined is None or joined.size != upload.size:
+                return ""
+            return _digest(upload.upload_id, joined.etag)
+        if len(stored) < upload.parts_count:
+            return ""
+        return _digest(upload.upload_id, *(part.etag for part in stored))
 
     async def addresses(self, upload: Upload, numbers: Sequence[int]) -> list[Address]:
         """Where these parts are to be sent."""

@@ -87,6 +87,8 @@ class Api(Section):
     sse_connections_max: Positive = 10_000
     body_bytes_max: Positive = 65_536
     material_put_seconds: Positive = 3_600
+    store_notifications_secret: Annotated[str, msgspec.Meta(pattern=r"\A([!-~]{16,512})?\Z")] = ""
+    """What an object store shows that sends its notifications here; empty: it can't."""
 
 
 class Processors(Section):

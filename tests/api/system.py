@@ -19,6 +19,7 @@ from tests.support.midnight import keep_clear_of_midnight
 PATIENCE_SECONDS = 60
 REHEARSAL = {"scene": "rehearsal", "parameters": {"no_op": True}}
 SLOW_PER_MINUTE = 3
+STORE_SECRET = "the-secret-of-the-door-of-the-store"
 
 
 def write_policy(path: Path) -> Path:
@@ -196,6 +197,7 @@ def start_system(directory: Path) -> System:
     plan = Plan(
         runners=(RunnerPlan("R", 16),),
         policy=write_policy(directory / "policy.json"),
+        environ={"CUTLOG_API_STORE_NOTIFICATIONS_SECRET": STORE_SECRET},
     )
     installation = Installation(directory / "cutlog", plan=plan, die_with_parent=True)
     up = Up(installation)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from api.proofs import answer_of
+from api.proofs import WRONG_MAX, Proof, Proofs, answer_of
 from api.uploads import PART_BYTES_MIN, part_bytes_of
 from schema.codec import MATERIAL_COMMANDS
 from schema.commands import TouchUpload
@@ -19,7 +19,7 @@ from schema.objects import content_key, pieces_key, upload_key
 from schema.settings import load, need
 from schema.topics import Topic
 from schema.wires.log import LogReader, Place
-from schema.wires.objects import PARTS_MAX, ObjectStore
+from schema.wires.objects import PARTS_MAX, ObjectMissingError, ObjectStore
 from tests.api.system import Caller, System
 from tests.support.pictures import noise_png
 
@@ -407,6 +407,70 @@ def test_who_cannot_prove_it_sends_it_and_meets_the_one_object(ann: Caller) -> N
     assert (wrong["status"], wrong["challenge"]) == ("REGISTERED", None)
     _send(wrong["upload"]["parts"], content)
     assert _complete(ann, made["material_id"]).json()["status"] == "READY"
+
+
+def test_who_answers_wrong_again_and_again_is_asked_nothing_more_and_sends_it(
+    ann: Caller,
+) -> None:
+    content = _small()
+    _uploaded(ann, content)
+    made = _register(ann, _announcement(content, name="other.png"))
+    asked = made["challenge"]
+    at = f"/v1/materials/{made['material_id']}/proof"
+    before = _proofs(ann)
+    for _ in range(WRONG_MAX):
+        assert ann.http.post(at, json={"sha256": "0" * 64}).json()["status"] == "REGISTERED"
+    right = answer_of(asked["nonce"], content[asked["offset"] : asked["offset"] + asked["length"]])
+    late = ann.http.post(at, json={"sha256": right}).json()
+    assert (late["status"], len(late["upload"]["parts"])) == ("REGISTERED", 1)
+    # It is the content that he is asked nothing more of, whatever he calls it.
+    third = _register(ann, _announcement(content, name="third.png"))
+    assert (third["challenge"], len(third["upload"]["parts"])) == (None, 1)
+    after = _proofs(ann)
+    assert after["wrong"] - before["wrong"] == WRONG_MAX
+    assert after["spent"] - before["spent"] == 1
+    _send(late["upload"]["parts"], content)
+    assert _complete(ann, made["material_id"]).json()["status"] == "READY"
+
+
+def _proofs(caller: Caller) -> dict[str, float]:
+    """Answers to challenges so far, by what they were."""
+    found = dict.fromkeys(Proof, 0.0)
+    for line in caller.http.get("/metrics").text.splitlines():
+        if line.startswith("cutlog_api_proofs_total{"):
+            found[Proof(line.split('"')[1])] = float(line.rpartition(" ")[2])
+    return {proof.value: count for proof, count in found.items()}
+
+
+def test_wrong_answers_are_forgotten_in_time_and_those_that_nobody_looked_at_are_none(
+    ann: Caller,
+) -> None:
+    content, now = _small(), 0.0
+    _uploaded(ann, content)
+    key = content_key(ann.tenant, ann.user_id, hashlib.sha256(content).hexdigest())  # type: ignore[arg-type]
+    proofs = Proofs("a secret", lambda: now)
+
+    def answer(told: str, of: str = key) -> Proof:
+        return _in_the_store(
+            ann, lambda store: proofs.check(store, of, ann.user_id, len(content), told)
+        )
+
+    def right() -> str:
+        asked = proofs.challenge(ann.user_id, key, len(content))
+        return answer_of(asked.nonce, content)
+
+    for _ in range(WRONG_MAX):
+        with pytest.raises(ObjectMissingError):
+            answer("0" * 64, f"{key}0")
+    assert proofs.may_try(ann.user_id, f"{key}0")
+    told = [answer("0" * 64) for _ in range(WRONG_MAX - 1)]
+    assert (told, answer(right())) == ([Proof.WRONG] * (WRONG_MAX - 1), Proof.RIGHT)
+    told = [answer("0" * 64) for _ in range(WRONG_MAX)]  # from the first again
+    assert (told, answer(right())) == ([Proof.WRONG] * WRONG_MAX, Proof.SPENT)
+    assert not proofs.may_try(ann.user_id, key)
+    now = 3_600.0
+    assert proofs.may_try(ann.user_id, key)
+    assert answer(right()) is Proof.RIGHT
 
 
 def test_what_is_known_as_a_picture_is_not_taken_for_a_film(ann: Caller) -> None:

@@ -11,6 +11,7 @@ from projections import migrations
 from projections.projector import connect
 from projections.uploads_sweep import UploadSweep, seen
 from schema.commands import CompleteMaterial, TouchUpload
+from schema.ids import command_id_of
 from schema.objects import upload_key
 from schema.settings import need
 from schema.wires.objects import ObjectStore, StoredPart
@@ -127,6 +128,8 @@ async def test_parts_that_come_in_past_us_are_a_sign_and_the_last_one_completes_
         await shelf.sweep.turn()
         (complete,) = await asked.all()
         assert isinstance(complete, CompleteMaterial)
+        seq = await shelf.db.fetchval("SELECT seq FROM materials")
+        assert complete.command_id == command_id_of("complete", w.CLIP, str(seq))  # as the api does
         story.given(complete)
         await shelf.later()
         await shelf.sweep.turn()
