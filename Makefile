@@ -24,7 +24,7 @@ RUN_STAMP := $(firstword $(wildcard $(DEV_STAMP) $(DIFFUSION_STAMP)) $(GPU_STAMP
 help:  ## this list
 	@echo "Cutlog: an AI editing backend whose every change is an event in Kafka."
 	@echo
-	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-18s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-22s %s\n", $$1, $$2}'
 
 setup: $(RUN_STAMP)  ## packages, Kafka, sample clips and models; done by itself before the others
 	@$(PY) -m cutlog.stack jars
@@ -84,6 +84,7 @@ $(UV_STAMP):
 	echo "Cutlog needs Python 3.11 or later; \`make PYTHON=...\` names another one." >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' || { \
 	echo "This Python can't make environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@echo "setting up $(VENV) and what it needs, once: a minute or two…"
 	@test -x $(PY) && $(PY) -c 'import pip' 2> /dev/null || $(PYTHON) -m venv --clear $(VENV)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.txt
 	@touch $@

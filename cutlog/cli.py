@@ -5,17 +5,18 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import IO, Annotated, Any, Final, NoReturn
+from uuid import uuid4
 
 import httpx
 import msgspec
 import typer
-from rich.table import Table
 
 from cutlog import letters, publishing, show, status
 from cutlog.client import Answer, Client, Refused
@@ -27,15 +28,17 @@ from cutlog.installation import (
     Plan,
     RunnerPlan,
     plan_runners,
+    setting_names,
 )
 from cutlog.stack import processes
 from cutlog.stack.part import PartError
 from cutlog.up import Up, UpError, end_leftovers
 from cutlog.uploading import LINES_MAX
+from cutlog.wheels import WheelsError
 from schema.policy import PolicyError
 from schema.settings import SettingsError
 from schema.wires.processes import Identity, identify, is_alive
-from schema.words import Scene
+from schema.words import Scene, Status
 
 app = typer.Typer(
     help="Cutlog: submit a video, watch it become a film. `up` starts everything on this machine.",
@@ -43,6 +46,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 lanes_app = typer.Typer(help="Pause and resume lanes of a pool.", no_args_is_help=True)
 policy_app = typer.Typer(help="Limits, prices and pools.", no_args_is_help=True)
@@ -55,6 +59,11 @@ app.add_typer(materials_app, name="materials")
 
 console: Final = show.console
 _STOP_SECONDS: Final = 60
+_LOOK_SECONDS: Final = 2
+"""`up` looks so often whether a part has ended."""
+_OF_MATERIAL: Final = frozenset({Scene.AUTOCUT, Scene.SMART, Scene.MATTING})
+"""Scenes that make nothing of nothing."""
+_UPLOAD_INTERRUPTED: Final = "interrupted; the same command again goes on where it was"
 
 Directory = Annotated[
     Path,
@@ -64,6 +73,14 @@ Sub = Annotated[str, typer.Option("--as", help="Who asks (the `sub` of the token
 Tenant = Annotated[str, typer.Option(help="Tenant of who asks; empty: none.")]
 Tier = Annotated[str, typer.Option(help="Tier of who asks, as the policy names it.")]
 Why = Annotated[str, typer.Option("--why", help="Recorded with the change.")]
+TaskId = Annotated[str, typer.Argument(help="Id of a task (`submit` and `list` tell it).")]
+Pool = Annotated[str, typer.Argument(help="Name of a pool, for example A (`lanes list`).")]
+LaneName = Annotated[str, typer.Argument(help="p0, p1 or p2.")]
+
+
+def _examples(*commands: str) -> str:
+    """The end of a command's help: each in a line as it is typed."""
+    return "\b\nExamples:\n" + "\n".join(f"  python -m cutlog {command}" for command in commands)
 
 
 def main() -> None:
@@ -78,7 +95,16 @@ def main() -> None:
         _fail(f"the api or the object store did not answer as it should: {error!r}")
     except msgspec.DecodeError as error:
         _fail(f"that is not the JSON that is wanted: {error}")
-    except (PartError, UpError, SettingsError, PolicyError, NotInstalledError, OSError) as error:
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except (
+        PartError,
+        UpError,
+        SettingsError,
+        PolicyError,
+        NotInstalledError,
+        WheelsError,
+    ) as error:
         _fail(str(error))
 
 
@@ -90,11 +116,18 @@ def _fail(message: str) -> NoReturn:
 # --- running -------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "up",
+        "up -d /srv/cutlog --port 8000 --processors 2 --runner A:1 --runner R:8",
+        "up --set CUTLOG_RUNNER_DIFFUSION_MODEL=/models/sdxl",
+    )
+)
 def up(
     directory: Directory = DEFAULT_DIRECTORY,
     port: Annotated[
-        int, typer.Option(help="Port of the api; 0: the one it had, or a free one.")
+        int,
+        typer.Option(min=0, max=65535, help="Port of the api; 0: the one it had, or a free one."),
     ] = 0,
     processors: Annotated[int, typer.Option(min=1, max=8, help="Processor processes.")] = 1,
     runner: Annotated[
@@ -103,11 +136,22 @@ def up(
             help="POOL:SLOTS, once a runner. Default: A:1 and R:64, but for pools that scale."
         ),
     ] = None,
-    policy: Annotated[Path, typer.Option(help="Policy of the first start.")] = LOCAL_POLICY,
+    policy: Annotated[
+        Path, typer.Option(exists=True, dir_okay=False, help="Policy of the first start.")
+    ] = LOCAL_POLICY,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="CUTLOG_…=VALUE for the processes (docs/operating.md), any number."
+        ),
+    ] = None,
 ) -> None:
     """Start everything and keep it running until Ctrl-C (or `down` from elsewhere)."""
+    environ = _settings(setting)
     runners, scaled = plan_runners(_runners(runner), policy)
-    plan = Plan(processors=processors, runners=runners, scaled=scaled, policy=policy)
+    plan = Plan(
+        processors=processors, runners=runners, scaled=scaled, policy=policy, environ=environ
+    )
     installation = Installation(directory, plan=plan, api_port=port or None)
     installation.directory.mkdir(parents=True, exist_ok=True)
     lock = _only_one(installation)
@@ -126,7 +170,8 @@ def up(
         running.start(ending)
         if not ending.is_set():
             _tell_how(installation, running.api_url)
-            ending.wait()
+            while not ending.wait(_LOOK_SECONDS):
+                running.keep_parts()
     finally:
         console.print("stopping…")
         running.stop()
@@ -138,6 +183,9 @@ def up(
 def down(directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Stop everything in good order, also what a killed `up` left."""
     installation = Installation(directory)
+    if not installation.ports():
+        console.print(f"nothing was ever started in {installation.directory}", soft_wrap=True)
+        return
     supervisor = _supervisor(installation)
     if supervisor is not None and not processes.end(supervisor, signal.SIGTERM, _STOP_SECONDS):
         console.print("the supervisor had to be killed; ending what it left")
@@ -153,6 +201,7 @@ def status_command(
 ) -> None:
     """Show every part and process, and the figures of the last ten minutes against objectives."""
     installation = Installation(directory)
+    _check_installed(installation)
     lines, pools = status.look(installation), status.pools(installation)
     if json:
         console.print_json(data={"parts": [line._asdict() for line in lines], "pools": pools})
@@ -161,8 +210,12 @@ def status_command(
         for shown in (status.lanes_table(pools), status.objectives_table(pools)):
             if shown.row_count:
                 console.print("", shown, sep="\n")
-        for remark in status.remarks(pools):
-            console.print(remark)
+        _tell_remarks(pools)
+        if any(line.pid for line in lines) and _supervisor(installation) is None:
+            console.print(
+                "nobody looks after the processes (`up` was killed): one that ends is not started "
+                "again; `python -m cutlog up` takes over"
+            )
     raise typer.Exit(0 if all(line.ready for line in lines) else 1)
 
 
@@ -182,7 +235,14 @@ def token(
 # --- tasks ---------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(
+    epilog=_examples(
+        "submit holiday.mp4 --title Holiday -p target_seconds=15",
+        "submit holiday.mp4 sea.jpg --scene smart -p template=postcard",
+        "submit shoe-*.png --scene matting -p size=1200",
+        'submit --scene genai --prompt "a red fox"',
+    )
+)
 def submit(
     files: Annotated[
         list[Path] | None,
@@ -191,7 +251,10 @@ def submit(
     directory: Directory = DEFAULT_DIRECTORY,
     scene: Annotated[Scene, typer.Option(help="What is to be made of it.")] = Scene.AUTOCUT,
     parameter: Annotated[
-        list[str] | None, typer.Option("--parameter", "-p", help="NAME=JSON, any number.")
+        list[str] | None,
+        typer.Option(
+            "--parameter", "-p", help="NAME=JSON, any number; what is no JSON is taken as text."
+        ),
     ] = None,
     title: Annotated[str | None, typer.Option(help="Yours only: stored sealed.")] = None,
     prompt: Annotated[str | None, typer.Option(help="What genai is to make; sealed.")] = None,
@@ -202,30 +265,46 @@ def submit(
     tenant: Tenant = "",
     tier: Tier = "pro",
 ) -> None:
-    """Upload files, submit a task, watch it, fetch what it made."""
+    """Upload files, submit a task, watch it, fetch what it made; 1 if it did not SUCCEED."""
+    parameters = _parameters(parameter)
+    if scene in _OF_MATERIAL and not files:
+        raise typer.BadParameter(f"{scene} needs at least one file", param_hint="'files'")
+    _check_files(files or [])
     with _client(directory, sub, tenant, tier) as client:
         materials: list[str] = []
-        for file in files or []:
-            with show.upload_bar(file.name, file.stat().st_size) as tell:
-                materials.append(client.upload(file, tell))
-        answer = client.submit(
-            scene,
-            materials=materials,
-            parameters=_parameters(parameter),
-            title=title,
-            prompt=prompt,
-            key=key,
-        )
+        with _interruptible(_UPLOAD_INTERRUPTED):
+            for file in files or []:
+                with show.upload_bar(file.name, file.stat().st_size) as tell:
+                    materials.append(client.upload(file, tell))
+        key = key or uuid4().hex
+        with _told_key(key):
+            answer = client.submit(
+                scene,
+                materials=materials,
+                parameters=parameters,
+                title=title,
+                prompt=prompt,
+                key=key,
+            )
         _tell_answer(answer)
         if not follow:
             return
-        events = show.follow(client.watch(answer.task_id))
-        console.print(show.timeline(events))
-        if not events or events[-1].name != "task.succeeded.v1":
+        if not _watch(client, answer.task_id):
             _tell_refused(client, materials)
             raise typer.Exit(1)
         for path in client.download(answer.task_id, out / answer.task_id):
-            console.print(f"{path}  {path.stat().st_size:,} bytes")
+            show.fetched(path)
+
+
+@contextmanager
+def _told_key(key: str) -> Generator[None]:
+    """Where nobody knows whether it was taken, say how it is asked again without being doubled."""
+    try:
+        yield
+    except (Refused, httpx.TransportError) as error:
+        if not isinstance(error, Refused) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            print(f"with `--key {key}` the same command is one task in any case", file=sys.stderr)
+        raise
 
 
 def _tell_refused(client: Client, materials: list[str]) -> None:
@@ -239,21 +318,32 @@ def _tell_refused(client: Client, materials: list[str]) -> None:
 
 @app.command()
 def watch(
-    task_id: str,
+    task_id: TaskId,
     directory: Directory = DEFAULT_DIRECTORY,
     sub: Sub = "dev",
     tenant: Tenant = "",
     tier: Tier = "pro",
 ) -> None:
-    """Follow a task from its beginning to its end."""
+    """Follow a task from its beginning to its end; 1 if it did not SUCCEED."""
     with _client(directory, sub, tenant, tier) as client:
-        console.print(show.timeline(show.follow(client.watch(task_id))))
+        if not _watch(client, task_id):
+            raise typer.Exit(1)
 
 
-@app.command(name="list")
+def _watch(client: Client, task_id: str) -> bool:
+    """Show a task until its end; whether it came to a good one."""
+    with _interruptible(f"the task goes on: `python -m cutlog watch {task_id}`, or `cancel` it"):
+        events = show.follow(client.watch(task_id))
+    console.print(show.timeline(events))
+    return bool(events) and events[-1].name == "task.succeeded.v1"
+
+
+@app.command(name="list", epilog=_examples("list --status failed --scene smart"))
 def list_command(
     directory: Directory = DEFAULT_DIRECTORY,
-    state: Annotated[str | None, typer.Option("--status", help="Only these.")] = None,
+    state: Annotated[
+        Status | None, typer.Option("--status", case_sensitive=False, help="Only these.")
+    ] = None,
     scene: Annotated[Scene | None, typer.Option(help="Only these.")] = None,
     count: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
     sub: Sub = "dev",
@@ -263,23 +353,16 @@ def list_command(
     """List tasks, newest first."""
     filters: dict[str, str | int] = {"limit": min(count, 100)}
     if state is not None:
-        filters["status"] = state.upper()
+        filters["status"] = state.value
     if scene is not None:
         filters["scene"] = scene.value
-    table = Table("task", "scene", "lane", "status", "created", box=None, header_style="dim")
     with _client(directory, sub, tenant, tier) as client:
-        for number, task in enumerate(client.tasks(**filters)):
-            if number >= count:
-                break
-            table.add_row(
-                task["task_id"], task["scene"], task["lane"], task["status"], task["created_at"]
-            )
-    console.print(table)
+        console.print(show.tasks(islice(client.tasks(**filters), count)))
 
 
 @app.command()
 def cancel(
-    task_id: str,
+    task_id: TaskId,
     directory: Directory = DEFAULT_DIRECTORY,
     sub: Sub = "dev",
     tenant: Tenant = "",
@@ -292,7 +375,7 @@ def cancel(
 
 @app.command()
 def retry(
-    task_id: str,
+    task_id: TaskId,
     directory: Directory = DEFAULT_DIRECTORY,
     sub: Sub = "dev",
     tenant: Tenant = "",
@@ -312,7 +395,9 @@ def quotas_command(
 ) -> None:
     """Show what is left, by scene."""
     with _client(directory, sub, tenant, tier) as client:
-        console.print(show.quotas(client.quotas()))
+        found = client.quotas()
+    console.print(show.quotas(found))
+    console.print(f"account {found['account_id']}, tier {found['tier']}", markup=False)
 
 
 # --- materials -----------------------------------------------------------------------------------
@@ -321,7 +406,13 @@ def quotas_command(
 @materials_app.command("list")
 def materials_list(
     directory: Directory = DEFAULT_DIRECTORY,
-    state: Annotated[str | None, typer.Option("--status", help="Only these.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--status",
+            help="Only these: REGISTERED, ASSEMBLING, READY, COLD, REFUSED or ABORTED.",
+        ),
+    ] = None,
     count: Annotated[int, typer.Option(min=1, max=1000, help="How many.")] = 20,
     sub: Sub = "dev",
     tenant: Tenant = "",
@@ -337,7 +428,7 @@ def materials_list(
 
 @materials_app.command("show")
 def materials_show(
-    material_id: str,
+    material_id: Annotated[str, typer.Argument(help="Id of a material (`materials list`).")],
     directory: Directory = DEFAULT_DIRECTORY,
     json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
     sub: Sub = "dev",
@@ -353,7 +444,9 @@ def materials_show(
         console.print(show.material(found))
 
 
-@materials_app.command("upload")
+@materials_app.command(
+    "upload", epilog=_examples("materials upload holiday.mp4", "materials upload *.jpg --lines 8")
+)
 def materials_upload(
     files: Annotated[
         list[Path], typer.Argument(exists=True, dir_okay=False, help="What to upload.")
@@ -367,12 +460,20 @@ def materials_upload(
     tenant: Tenant = "",
     tier: Tier = "pro",
 ) -> None:
-    """Upload files; one that was interrupted goes on where it was."""
+    """Upload files; one that was interrupted goes on where it was. 1 if one cannot be used."""
+    _check_files(files)
     good = True
-    with _client(directory, sub, tenant, tier) as client:
+    with _client(directory, sub, tenant, tier) as client, _interruptible(_UPLOAD_INTERRUPTED):
         for file in files:
-            with show.upload_bar(file.name, file.stat().st_size) as tell:
-                material_id = client.upload(file, tell, seconds=seconds, lines_max=lines)
+            try:
+                with show.upload_bar(file.name, file.stat().st_size) as tell:
+                    material_id = client.upload(file, tell, seconds=seconds, lines_max=lines)
+            except Refused as refused:
+                if not refused.code.startswith("material_"):
+                    raise  # the next one would be told the same
+                print(f"{file}: refused: {refused}", file=sys.stderr)
+                good = False
+                continue
             found = client.await_material(material_id)
             console.print(show.material(found))
             good &= found["status"] in {"READY", "COLD"}
@@ -383,21 +484,42 @@ def materials_upload(
 # --- operators -----------------------------------------------------------------------------------
 
 
-@policy_app.command("publish")
-def policy_publish(file: Path, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
+@policy_app.command("publish", epilog=_examples('policy publish mine.json --why "a fair"'))
+def policy_publish(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The policy as JSON.")],
+    why: Why,
+    directory: Directory = DEFAULT_DIRECTORY,
+) -> None:
     """Publish a policy; its version must be higher than the one that stands."""
-    document: dict[str, Any] = msgspec.json.decode(file.read_bytes())
+    try:
+        document = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise PolicyError(f"{file} is no policy: {error}") from None
     with _operator(directory) as client:
         console.print_json(data=client.operate("policy", {"policy": document, "why": why}))
 
 
-@app.command("top-up")
+@app.command(
+    "top-up",
+    epilog=_examples(
+        'top-up t-acme autocut 100 --why "they asked nicely"',
+        'top-up u-hsaaz596ffxc94wvqhch874054 smart 20 --why "a broken film"',
+    ),
+)
 def top_up(
-    account_id: str,
-    scene: Scene,
+    account_id: Annotated[
+        str,
+        typer.Argument(
+            help="t-TENANT for its contract; of a user without one what `quotas` tells (u-…)."
+        ),
+    ],
+    scene: Annotated[Scene, typer.Argument(help="What the credits are for.")],
     credits: Annotated[int, typer.Argument(min=1, help="Whole credits.")],  # noqa: A002
     why: Why,
-    user_id: Annotated[str | None, typer.Option(help="None: the tenant's contract.")] = None,
+    user_id: Annotated[
+        str | None,
+        typer.Option(help="A user of the tenant, instead of the tenant's contract."),
+    ] = None,
     directory: Directory = DEFAULT_DIRECTORY,
 ) -> None:
     """Add credits of this month to a user's scene, or to a contract."""
@@ -407,6 +529,8 @@ def top_up(
         "amount_micros": credits * 1_000_000,
         "why": why,
     }
+    if user_id is None and account_id.startswith("u-"):
+        user_id = account_id.removeprefix("u-")  # who has no tenant is his own account
     if user_id is not None:
         body["user_id"] = user_id
     with _operator(directory) as client:
@@ -425,18 +549,22 @@ def lanes_list(
         console.print_json(data={"pools": pools})
     else:
         console.print(status.lanes_table(pools))
-        console.print(*status.remarks(pools), sep="\n")
+        _tell_remarks(pools)
 
 
-@lanes_app.command("pause")
-def lanes_pause(pool: str, lane: str, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
+@lanes_app.command("pause", epilog=_examples('lanes pause R p2 --why "festival"'))
+def lanes_pause(
+    pool: Pool, lane: LaneName, why: Why, directory: Directory = DEFAULT_DIRECTORY
+) -> None:
     """Grant nothing more of this lane; what waits keeps its place and its time."""
     with _operator(directory) as client:
         console.print_json(data=client.operate(f"lanes/{pool}/{lane}/pause", {"why": why}))
 
 
 @lanes_app.command("resume")
-def lanes_resume(pool: str, lane: str, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
+def lanes_resume(
+    pool: Pool, lane: LaneName, why: Why, directory: Directory = DEFAULT_DIRECTORY
+) -> None:
     """Serve the lane again."""
     with _operator(directory) as client:
         console.print_json(data=client.operate(f"lanes/{pool}/{lane}/resume", {"why": why}))
@@ -444,7 +572,10 @@ def lanes_resume(pool: str, lane: str, why: Why, directory: Directory = DEFAULT_
 
 @lanes_app.command("reset-breaker")
 def lanes_reset_breaker(
-    pool: str, scene: Scene, why: Why, directory: Directory = DEFAULT_DIRECTORY
+    pool: Pool,
+    scene: Annotated[Scene, typer.Argument(help="Whose breaker.")],
+    why: Why,
+    directory: Directory = DEFAULT_DIRECTORY,
 ) -> None:
     """Close the breaker of a pool and scene by hand; its attempts are counted anew."""
     with _operator(directory) as client:
@@ -476,7 +607,7 @@ def dlq_show(of: Of, directory: Directory = DEFAULT_DIRECTORY) -> None:
         letters.show_whole(console, client, of)
 
 
-@dlq_app.command("redrive")
+@dlq_app.command("redrive", epilog=_examples('dlq redrive TASK --why "the store is back"'))
 def dlq_redrive(of: Of, why: Why, directory: Directory = DEFAULT_DIRECTORY) -> None:
     """Do it again: a command before what waits behind it, a spent task on a new reservation."""
     with _operator(directory) as client:
@@ -521,7 +652,7 @@ def bench(
         ),
     ],
 ) -> None:
-    """Measure; the last line is JSON. Options go to the benchmark (`--help` after its name)."""
+    """Measure; the last line is JSON. Options go to the benchmark (`NAME -- --help` tells them)."""
     from cutlog.bench import run  # noqa: PLC0415 - not a part of running the product
 
     _end_in_good_order()
@@ -594,6 +725,35 @@ def _end_in_good_order() -> None:
         signal.signal(name, end)
 
 
+def _check_installed(installation: Installation) -> None:
+    if not installation.ports():
+        raise NotInstalledError(
+            f"nothing was ever started in {installation.directory}: `python -m cutlog up` first"
+        )
+
+
+def _check_files(files: Iterable[Path]) -> None:
+    """Before anything is sent: what one can see of the files without reading them."""
+    for file in files:
+        if not file.stat().st_size:
+            raise typer.BadParameter(f"{file} is empty", param_hint="'files'")
+
+
+@contextmanager
+def _interruptible(how: str) -> Generator[None]:
+    """Ctrl-C ends the command, and a line says what becomes of what was begun."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\n{how}", file=sys.stderr)
+        raise typer.Exit(128 + signal.SIGINT) from None
+
+
+def _tell_remarks(pools: Iterable[Mapping[str, Any]]) -> None:
+    for remark in status.remarks(pools):
+        console.print(remark, markup=False)  # people's words are in it
+
+
 def _tell_answer(answer: Answer) -> None:
     console.print(f"task [bold]{answer.task_id}[/]  {answer.status}")
 
@@ -621,6 +781,18 @@ def _runners(given: list[str] | None) -> tuple[RunnerPlan, ...] | None:
             raise typer.BadParameter(f"{one!r} is not POOL:SLOTS, for example A:1")
         plans.append(RunnerPlan(pool_id, int(slots)))
     return tuple(plans)
+
+
+def _settings(given: list[str] | None) -> dict[str, str]:
+    """Settings by name; one that no process reads is a typing error."""
+    known = setting_names()
+    found: dict[str, str] = {}
+    for one in given or []:
+        name, separator, value = one.partition("=")
+        if not separator or name not in known:
+            raise typer.BadParameter(f"{one!r} is not CUTLOG_…=VALUE of docs/operating.md")
+        found[name] = value
+    return found
 
 
 def _identity_path(installation: Installation) -> Path:

@@ -35,8 +35,10 @@ _CHUNK_BYTES: Final = 1 << 20
 _RETRY_SECONDS_MAX: Final = 5.0
 _PENDING_SECONDS: Final = 0.3
 _UPLOADS_MAX: Final = 5
-_STORED: Final = frozenset({"READY", "COLD"})
+_THROUGH: Final = frozenset({"ASSEMBLING", "READY", "COLD"})
+"""What a material is once every byte of it is in the store."""
 _SEND_AGAIN: Final = frozenset({"parts_missing", "upload_lost", "pieces_missing"})
+_SENTENCE_ENDS: Final = (".", "!", "?")
 ENDED: Final = frozenset(status.value for status in Status if status.ended)
 
 
@@ -48,12 +50,7 @@ class Refused(Exception):  # noqa: N818 - it reads better where it is caught
         self.problem = dict(problem)
         self.code = str(problem.get("code", "unknown"))
         self.help = str(problem.get("help", ""))
-        detail = problem.get("detail") or problem.get("title") or self.code
-        advice = problem.get("advice") or self.help
-        errors = "".join(
-            f" ({one.get('field')}: {one.get('message')})" for one in problem.get("errors") or ()
-        )
-        super().__init__(f"{status} {self.code}: {detail} {advice}{errors}".strip())
+        super().__init__(f"{status} {self.code}: {_in_words(self.problem, self.code)}")
 
     @property
     def retry_after_seconds(self) -> float | None:
@@ -246,7 +243,7 @@ class Client:
             made = self._announce(path, body)
             material_id = str(made["material_id"])
             if made["upload"] is None:  # nothing is to be sent
-                if made["status"] in _STORED:
+                if made["status"] in _THROUGH:
                     tell(body["size"])
                 return material_id
             sending = Upload(
@@ -359,9 +356,11 @@ class Client:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """What is announced of a file: reads it once."""
+    """What is announced of a file: reads it once. Raises OSError, also where nothing is in it."""
     with path.open("rb") as file:
         sha256, size = hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+    if not size:
+        raise OSError(f"{path} is empty: there is nothing to upload")
     kind = content_type_of(path)
     return {"sha256": sha256, "size": size, "content_type": kind, "name": path.name}
 
@@ -373,6 +372,32 @@ def prove(path: Path, challenge: Mapping[str, Any]) -> str:
         file.seek(int(challenge["offset"]))
         digest.update(file.read(int(challenge["length"])))
     return digest.hexdigest()
+
+
+def _in_words(problem: Mapping[str, Any], code: str) -> str:
+    """A problem as sentences: what is wrong, then what to do about it.
+
+    A detail that is a sentence says it better than the title; a word or two only add to it. Where
+    the help names a member, a person reads its value.
+    """
+    title, detail = str(problem.get("title") or code), str(problem.get("detail") or "")
+    first = (
+        detail if detail.endswith(_SENTENCE_ENDS) else f"{title} ({detail})" if detail else title
+    )
+    errors = "; ".join(
+        f"{one.get('field')}: {one.get('message')}" for one in problem.get("errors") or ()
+    )
+    then = errors or str(problem.get("advice") or problem.get("help") or "")
+    for name, value in {
+        "`resets_at`": problem.get("resets_at"),
+        "Retry-After": problem.get("retry_after_seconds"),
+    }.items():
+        if value is not None:
+            then = then.replace(name, f"{value} s" if name == "Retry-After" else str(value))
+    sentences = [
+        told if told.endswith(_SENTENCE_ENDS) else f"{told}." for told in (first, then) if told
+    ]
+    return " ".join(sentences)
 
 
 def _refusal(answer: httpx.Response) -> Refused:

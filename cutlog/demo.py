@@ -26,6 +26,7 @@ _TENANT: Final = "demo-studio"
 _TIER: Final = "pro"
 _OVER_QUOTA_MAX: Final = 20
 _SETTLE_SECONDS: Final = 5
+_HEADING_COLUMNS: Final = 100
 console: Final = show.console
 
 
@@ -36,7 +37,7 @@ def run(directory: Path, clip: Path | None, target_seconds: float) -> int:
     source, planted = _source(directory, clip)
     plan = Plan(runners=(RunnerPlan("A", 1), RunnerPlan("R", 4)))
     installation = Installation(directory, plan=plan, die_with_parent=True)
-    console.print(Rule("Starting Kafka, Postgres, Valkey, S3 and five processes"))
+    _heading("Starting Kafka, Postgres, Valkey, S3 and six processes")
     with running(installation, lambda line: console.print(f"  {line}")) as up:
         console.print(f"  ready after {time.monotonic() - began:.1f} s, api at {up.api_url}")
         token = installation.token(_SUB, tenant=_TENANT, tier=_TIER)
@@ -44,9 +45,13 @@ def run(directory: Path, clip: Path | None, target_seconds: float) -> int:
             film_ok = _film(client, source, planted, target_seconds, directory / "films", key)
             again_ok = _same_key(client, source, target_seconds, key)
         over_ok = _over_quota(installation, up.api_url)
-        console.print(Rule("Stopping"))
+        _heading("Stopping")
     console.print(f"all of it took {time.monotonic() - began:.1f} s")
     return 0 if film_ok and again_ok and over_ok else 1
+
+
+def _heading(text: str) -> None:
+    console.print(Rule(text), width=min(console.width, _HEADING_COLUMNS))
 
 
 def _source(directory: Path, clip: Path | None) -> tuple[Path, list[tuple[float, float]]]:
@@ -73,9 +78,9 @@ def _film(
     key: str,
 ) -> bool:
     """Upload, submit, follow, fetch, check; whether the film is right."""
-    console.print(Rule("Quota before"))
+    _heading("Quota before")
     console.print(show.quotas(client.quotas()))
-    console.print(Rule("Upload and submit"))
+    _heading("Upload and submit")
     with show.upload_bar(source.name, source.stat().st_size) as tell:
         material = client.upload(source, tell)
     asked = time.monotonic()
@@ -92,18 +97,18 @@ def _film(
     )
     console.print(show.material(client.await_material(material)))
     events = show.follow(client.watch(answer.task_id))
-    console.print(Rule("What happened"))
+    _heading("What happened")
     console.print(show.timeline(events))
     if not events or events[-1].name != "task.succeeded.v1":
         console.print("[red]the task did not succeed[/]")
         return False
-    console.print(Rule("Quota after"))
+    _heading("Quota after")
     console.print(show.quotas(_settled_quotas(client)))
-    console.print(Rule("The film"))
+    _heading("The film")
     shutil.rmtree(films, ignore_errors=True)
     fetched = {path.name: path for path in client.download(answer.task_id, films)}
     for path in fetched.values():
-        console.print(f"  {path}  {path.stat().st_size:,} bytes", soft_wrap=True)
+        show.fetched(path)
     return _check(fetched, source, planted, target_seconds, events[-1])
 
 
@@ -150,14 +155,16 @@ def _check(
     )
     console.print(
         f"  checked: {report.seconds:.2f} s of {target_seconds:g}, frames agree "
-        f"({min(report.frame_psnr):.0f} dB), {sound}, index first: {report.index_first}"
+        f"({min(report.frame_psnr):.0f} dB), {sound}, "
+        f"index first: {'yes' if report.index_first else 'no'}",
+        soft_wrap=True,
     )
     return report.index_first
 
 
 def _same_key(client: Client, source: Path, target_seconds: float, key: str) -> bool:
     """A second submit with the same key is the same task, and costs nothing."""
-    console.print(Rule("The same key again"))
+    _heading("The same key again")
     material = client.upload(source)
     before = _ledger(client)
     body: Callable[[], Any] = lambda: client.submit(  # noqa: E731 - said twice below
@@ -169,7 +176,12 @@ def _same_key(client: Client, source: Path, target_seconds: float, key: str) -> 
     )
     first, second = body(), body()
     same = first.task_id == second.task_id and _ledger(client) == before
-    console.print(f"  same task: {second.task_id}, status {second.status}, nothing reserved anew")
+    console.print(
+        f"  same task: {second.task_id}, status {second.status}, nothing reserved anew"
+        if same
+        else "  [red]the same key made another task, or reserved anew[/]",
+        soft_wrap=True,
+    )
     try:
         client.submit("rehearsal", key=key)
     except Refused as refused:
@@ -185,7 +197,7 @@ def _ledger(client: Client) -> list[Any]:
 
 def _over_quota(installation: Installation, url: str) -> bool:
     """A free user asks until the door says no."""
-    console.print(Rule("Over quota"))
+    _heading("Over quota")
     token = installation.token("leo", tier="free")
     with Client(url, token) as client:
         for number in range(1, _OVER_QUOTA_MAX):

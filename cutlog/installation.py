@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cutlog.stack import ports
 from cutlog.stack.part import HOST
 from cutlog.stack.stack import LocalStack
-from schema.policy import read_policy
+from schema.policy import PolicyError, read_policy
+from schema.settings import PREFIX, Settings
 
 ROOT: Final = Path(__file__).parents[1]
 DEFAULT_DIRECTORY: Final = Path(".cutlog")
@@ -263,15 +264,36 @@ def plan_runners(
 ) -> tuple[tuple[RunnerPlan, ...], tuple[str, ...]]:
     """The fixed runners, and the pools that scale: those whose policy says so and nobody fixed.
 
-    Raises PolicyError where the document is no policy.
+    Raises PolicyError where the document is no policy, or has no pool of that name.
     """
-    pools = read_policy(policy.read_bytes()).pools
+    try:
+        pools = read_policy(policy.read_bytes()).pools
+    except PolicyError as error:
+        raise PolicyError(f"{policy} is no policy: {error}") from None
+    for runner in fixed or ():
+        if runner.pool_id not in pools:
+            raise PolicyError(
+                f"{policy} has no pool {runner.pool_id!r}; it has {', '.join(sorted(pools))}"
+            )
     named = {runner.pool_id for runner in fixed or ()}
     scaled = tuple(
         sorted(name for name, pool in pools.items() if pool.scaling and name not in named)
     )
     runners = Plan().runners if fixed is None else fixed
     return tuple(runner for runner in runners if runner.pool_id not in scaled), scaled
+
+
+def setting_names() -> frozenset[str]:
+    """Every variable of the environment that a process of ours reads."""
+    found = {"CUTLOG_GENAI_SAFETY"}  # a judge is code, which the runner loads by itself
+    for section in msgspec.structs.fields(Settings):
+        for kind in getattr(section.type, "__args__", (section.type,)):
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                found |= {
+                    f"{PREFIX}_{section.name}_{field.name}".upper()
+                    for field in msgspec.structs.fields(kind)
+                }
+    return frozenset(found)
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -3,9 +3,9 @@
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from cutlog.client import Client
+from cutlog.show import to_the_minute
 
 _PATH = "dead-letters"
 
@@ -13,32 +13,38 @@ _PATH = "dead-letters"
 def show_list(
     console: Console, client: Client, of: str | None, *, closed: bool, count: int
 ) -> None:
-    """Letters as a table, then the keys that wait."""
+    """Two lines a letter, then the keys that wait."""
     params: dict[str, str | int] = {"state": "all" if closed else "open", "limit": count}
     if of is not None:
         params["of"] = of
     found = client.look(_PATH, **params)
     letters: list[dict[str, Any]] = found["letters"]
-    table = Table("letter", "kind", "state", "task", "cause", "at", box=None, header_style="dim")
     for letter in letters:
-        table.add_row(
-            letter["letter_id"],
-            letter["kind"],
-            letter["state"] + (" · holds its key" if letter["holds_key"] else ""),
-            letter["task_id"] or "",
-            letter["failure"] or letter["cause"],
-            letter["at"],
-        )
-    if letters:
-        console.print(table)
-    else:
-        console.print("no dead letters" if closed else "no open dead letters")
+        _print(console, *_lines(letter))
+    if not letters:
+        _print(console, "no dead letters" if closed else "no open dead letters")
     parked: list[dict[str, Any]] = found["parked_keys"]
-    if parked:
-        keys = Table("key that waits", "behind", "since", box=None, header_style="dim")
-        for one in parked:
-            keys.add_row(one["key"], one["letter_id"], one["since"])
-        console.print("", keys, sep="\n")
+    for one in parked:
+        since = to_the_minute(one["since"])
+        _print(console, f"{one['key']} waits since {since}", f"  behind {one['letter_id']}")
+
+
+def _lines(letter: dict[str, Any]) -> list[str]:
+    """The id alone in its line, since it is long and is copied; then what is known of it."""
+    told = [
+        letter["kind"],
+        letter["state"] + (" and holds its key" if letter["holds_key"] else ""),
+        letter["failure"] or letter["cause"],
+        to_the_minute(letter["at"]),
+    ]
+    if letter["task_id"]:
+        told.append(f"task {letter['task_id']}")
+    return [letter["letter_id"], "  " + ", ".join(told)]
+
+
+def _print(console: Console, *lines: str) -> None:
+    for line in lines:
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def show_whole(console: Console, client: Client, of: str) -> None:
@@ -53,5 +59,5 @@ def close(console: Console, client: Client, how: str, of: str, why: str) -> int:
     for letter in letters:
         behind = letter["behind"]
         rest = f"comes after {behind}: {how} that first" if behind else "is on its way"
-        console.print(f"{letter['letter_id']}  {rest}", soft_wrap=True)
+        _print(console, f"{letter['letter_id']}  {rest}")
     return 1 if any(letter["behind"] for letter in letters) else 0

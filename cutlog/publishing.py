@@ -21,7 +21,7 @@ def register(app: typer.Typer, opened: Opened) -> None:
 
     @app.command()
     def publish(  # pyright: ignore[reportUnusedFunction] - the app calls it
-        task_id: str,
+        task_id: Annotated[str, typer.Argument(help="Id of a task that SUCCEEDED (`list` tells).")],
         directory: Annotated[
             Path,
             typer.Option(
@@ -56,5 +56,5 @@ def fetch_published(client: Client, task_id: str, out: Path, *, follow: bool) ->
         if not events or events[-1].name != _SUCCEEDED:
             return False
     for path in client.download(by, out / by):
-        show.console.print(f"{path}  {path.stat().st_size:,} bytes")
+        show.fetched(path)
     return True

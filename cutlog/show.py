@@ -1,8 +1,11 @@
 """How tasks, events and amounts are shown to people: progress bars, timelines, tables."""
 
+import os
+import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -22,8 +25,17 @@ from rich.table import Table
 from cutlog.client import StreamEvent
 from schema.money import in_credits
 
-console: Final = Console(highlight=False)
+_PIPE_COLUMNS: Final = 160
+
+
+def _columns() -> int | None:
+    """None: as wide as the terminal. No screen bounds a line that goes into a pipe or a file."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
+
+
+console: Final = Console(highlight=False, width=_columns())
 _PROGRESS: Final = "progress"
+_MESSAGE_MAX: Final = 400
 
 
 @contextmanager
@@ -74,7 +86,8 @@ def follow(events: Iterable[StreamEvent]) -> list[StreamEvent]:
 
 def timeline(events: Iterable[StreamEvent]) -> Table:
     """When each event happened, and how long after the first."""
-    table = Table("at", "after", "event", "what", box=None, pad_edge=False, header_style="dim")
+    table = Table("at", "after", "event", box=None, pad_edge=False, header_style="dim")
+    table.add_column("what", overflow="fold")  # names of files are long and have no spaces
     first: datetime | None = None
     for event in events:
         at = datetime.fromisoformat(str(event.data["at"]))
@@ -90,20 +103,20 @@ def short_name(wire_name: str) -> str:
 
 
 def materials(found: Iterable[Mapping[str, Any]]) -> Table:
-    """What was uploaded, a line each."""
-    table = Table(box=None, header_style="dim")
-    table.add_column("material", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    for name in ("size", "what", "name", "created"):
+    """What was uploaded, a line each where there is room: ids are whole, since people copy them."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("material", "status", "size"):
+        table.add_column(name, no_wrap=True)
+    for name in ("what", "name", "uploaded"):
         table.add_column(name, overflow="fold")
     for one in found:
         table.add_row(
             one["material_id"],
             _coloured_status(one["status"]),
             decimal(one["size"] or 0),
-            _facts(one["facts"]) or one["reason"] or "",
+            _facts(one["facts"], whole=False) or one["reason"] or "",
             escape(one["name"] or ""),
-            one["created_at"][:16].replace("T", " "),
+            to_the_minute(one["created_at"]),
         )
     return table
 
@@ -134,17 +147,45 @@ def _coloured_status(status: str) -> str:
     return f"[{colour}]{status}[/]"
 
 
-def _facts(facts: Mapping[str, Any] | None) -> str:
-    """What a file is, in a line; empty: nobody looked yet."""
+def _facts(facts: Mapping[str, Any] | None, *, whole: bool = True) -> str:
+    """What a file is, in a line (`whole`: how it is packed, too); empty: nobody looked yet."""
     if facts is None:
         return ""
-    told = [facts["kind"], facts["container"]]
+    told = [facts["kind"], *([facts["container"]] if whole else [])]
     if facts["width"]:
         told.append(f"{facts['width']}x{facts['height']}")
     if facts["duration_ms"]:
         told.append(f"{facts['duration_ms'] / 1000:.2f} s")
-    told += [name for name in (facts["video_codec"], facts["audio_codec"]) if name]
+    if whole:
+        told += [name for name in (facts["video_codec"], facts["audio_codec"]) if name]
     return escape(", ".join(told))
+
+
+def to_the_minute(instant: str) -> str:
+    """A time of the api, short enough for a table (it is in UTC)."""
+    return instant[:16].replace("T", " ")
+
+
+def tasks(found: Iterable[Mapping[str, Any]]) -> Table:
+    """Tasks, a line each; on 80 columns their ids are whole, since people copy them."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("task", "scene", "lane", "status"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("created (UTC)")
+    for one in found:
+        table.add_row(
+            one["task_id"],
+            one["scene"],
+            one["lane"],
+            one["status"],
+            to_the_minute(one["created_at"]),
+        )
+    return table
+
+
+def fetched(path: Path) -> None:
+    """Say that a file was fetched, in one line however long its name is."""
+    console.print(f"{path}  {path.stat().st_size:,} bytes", soft_wrap=True, markup=False)
 
 
 def quotas(found: dict[str, Any]) -> Table:
@@ -182,5 +223,5 @@ def _told(data: dict[str, Any]) -> str:
     if data.get("files"):
         told.append(", ".join(f"{file['name']} {file['size']:,} B" for file in data["files"]))
     if data.get("message"):
-        told.append(str(data["message"])[:100])
-    return ", ".join(told)
+        told.append(str(data["message"])[:_MESSAGE_MAX])
+    return escape(", ".join(told))

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
+from rich.markup import escape
 from rich.table import Table
 
 from cutlog.client import Client, Refused
@@ -59,7 +60,7 @@ def table(lines: list[Line]) -> Table:
     shown = Table("part", "pid", "ready", "", box=None, header_style="dim")
     for line in lines:
         mark = "[green]yes[/]" if line.ready else "[red]no[/]"
-        shown.add_row(line.name, str(line.pid or "-"), mark, line.told)
+        shown.add_row(line.name, str(line.pid or "-"), mark, escape(line.told))
     return shown
 
 
@@ -142,9 +143,14 @@ def remarks(found: Iterable[Mapping[str, Any]]) -> list[str]:
         ]
         if pool["cards_wanted"] is not None:
             told.append(
-                f"pool {name}: {pool['cards_wanted']} cards wanted, {pool['slots']} slots ready"
+                f"pool {name}: {_counted(pool['cards_wanted'], 'card')} wanted, "
+                f"{_counted(pool['slots'], 'slot')} ready"
             )
     return told
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _plain(name: str) -> str:

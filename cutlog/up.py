@@ -5,6 +5,7 @@ processes outlive a killed supervisor (people's tasks go on); the next start end
 """
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ import httpx
 
 from cutlog.installation import ROOT, Installation, Service
 from cutlog.stack import processes
+from cutlog.stack.part import PartError
+from cutlog.stack.stack import PART_NAMES
 from schema.wires.processes import Identity, identify
 
 _BACKOFF_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -28,6 +31,10 @@ _STOP_SECONDS: Final = 20
 _READY_SECONDS: Final = 90
 _POLL_SECONDS: Final = 0.1
 _LOG_BYTES_MAX: Final = 32 << 20
+
+
+ROOM_BYTES_MIN: Final = 500 << 20
+"""An installation that nobody used yet takes 100 MB; the rest is for what it is given."""
 
 
 class UpError(Exception):
@@ -144,6 +151,14 @@ class Up:
         """
         installation = self.installation
         installation.prepare()
+        free = shutil.disk_usage(installation.directory).free
+        if free < ROOM_BYTES_MIN:
+            raise UpError(
+                f"{installation.directory} has {free >> 20} MB left on its disk; at least "
+                f"{ROOM_BYTES_MIN >> 20} MB are needed: Kafka and Postgres end without room"
+            )
+        if left := processes.find_marked(installation.directory):
+            self._tell(f"ending what a killed `up` left: {', '.join(sorted(left))}")
         end_leftovers(installation)
         if installation.die_with_parent:
             self._watcher = processes.watch_over(installation.directory)
@@ -199,6 +214,22 @@ class Up:
             self._watcher = None
         if stack:
             self.installation.stack.stop()
+
+    def keep_parts(self) -> None:
+        """Start again the parts of the stack that have ended; one that can't is told, not raised.
+
+        Not done by itself: drills that kill a part say when it comes back.
+        """
+        stack = self.installation.stack
+        for part in PART_NAMES:
+            if stack.pid(part) is None:
+                try:
+                    seconds = stack.restart(part)
+                except PartError as error:
+                    why = str(error).partition("\n")[0].removesuffix(":")
+                    self._tell(f"{part} ended and does not come back: {why}")
+                else:
+                    self._tell(f"{part} had ended; it is back after {seconds:.1f} s")
 
     @property
     def names(self) -> list[str]:

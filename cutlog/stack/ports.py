@@ -44,7 +44,10 @@ def assign(
     for name in names:
         if name in wanted:
             if name not in busy and not is_free(wanted[name]):
-                raise PartError(f"port {wanted[name]} ({name}) is taken by another program")
+                raise PartError(
+                    f"port {wanted[name]} ({name}) is taken by another program, or needs more "
+                    "rights than we have: choose another"
+                )
             assigned[name] = wanted[name]
         elif name in kept and (name in busy or is_free(kept[name])):
             assigned[name] = kept[name]
