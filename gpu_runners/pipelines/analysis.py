@@ -53,6 +53,8 @@ class Analysis(msgspec.Struct, frozen=True, kw_only=True):
     """Mean brightness, 0 to 255."""
     contrast: Floats
     """Standard deviation of the brightness."""
+    spread: Floats
+    """From the darkest to the brightest point of one colour, 0 to 255: that which differs most."""
     sharpness: Floats
     """Variance of the Laplacian of the small picture."""
     colour: Floats
@@ -155,6 +157,7 @@ class _Picture:
                 change,
                 float(grey.mean()),
                 float(grey.std()),
+                float((small.max(axis=(0, 1)) - small.min(axis=(0, 1))).max()),
                 float(laplacian.var()),
                 colour,
                 *(self._motion(difference) if difference is not None else (0.5, 0.5, 0.0)),
@@ -307,13 +310,14 @@ def _analysis(
         change=features[:, 0],
         luma=features[:, 1],
         contrast=features[:, 2],
-        sharpness=features[:, 3],
-        colour=features[:, 4],
-        motion_x=features[:, 5],
-        motion_y=features[:, 6],
-        motion=features[:, 7],
-        detail_x=features[:, 8],
-        detail_y=features[:, 9],
+        spread=features[:, 3],
+        sharpness=features[:, 4],
+        colour=features[:, 5],
+        motion_x=features[:, 6],
+        motion_y=features[:, 7],
+        motion=features[:, 8],
+        detail_x=features[:, 9],
+        detail_y=features[:, 10],
         audio_index=heard,
         peak=sound.peak[: sound.end],
         power=sound.power[: sound.end],

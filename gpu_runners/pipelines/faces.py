@@ -62,15 +62,20 @@ class FaceFinder:
         self._due = at_seconds + 1 / LOOKS_A_SECOND
         width, height = self._size
         small = frame.reformat(width=width, height=height, format="bgr24", interpolation="AREA")
-        picture = np.asarray(small.to_ndarray(), dtype=np.uint8)
-        if rotation in _TURNS:
-            picture = np.asarray(cv2.rotate(picture, _TURNS[rotation]), dtype=np.uint8)
+        picture = turned(np.asarray(small.to_ndarray(), dtype=np.uint8), rotation)
         height, width = picture.shape[:2]
         self._detector.setInputSize((width, height))
         rows = np.asarray(self._detector.detect(picture)[1])  # of None where there is no face
         faces = [_face(row, width, height) for row in rows] if rows.ndim else []
         faces.sort(key=lambda face: (-face.width * face.height, face.x))
         self.looks.append(Look(at=at_seconds, faces=tuple(faces[:_FACES_MAX])))
+
+
+def turned(picture: NDArray[np.uint8], rotation: int) -> NDArray[np.uint8]:
+    """A stored picture as it is shown."""
+    if rotation not in _TURNS:
+        return picture
+    return np.asarray(cv2.rotate(picture, _TURNS[rotation]), dtype=np.uint8)
 
 
 def face_model(directory: Path | None) -> Path | None:

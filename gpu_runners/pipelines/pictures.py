@@ -196,9 +196,12 @@ def decode_about(image: ImageFile.ImageFile, side: int) -> None:
         image.draft(None, (width, height))
 
 
-def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Width and height as people see it; before or after decoding. A TIFF's reader turns both."""
-    width, height = image.size
+def upright_size(image: Image.Image, stored: tuple[int, int] | None = None) -> tuple[int, int]:
+    """Width and height as people see it; before or after decoding. A TIFF's reader turns both.
+
+    `stored` is the size that its header told, for one that is decoded smaller.
+    """
+    width, height = stored or image.size
     is_turned = image.format != "TIFF" and orientation_of(image) in (5, 6, 7, 8)
     return (height, width) if is_turned else (width, height)
 

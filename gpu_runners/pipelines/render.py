@@ -11,7 +11,9 @@ import os
 import subprocess
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 
 import imageio_ffmpeg
 import msgspec
@@ -19,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from gpu_runners.pipelines.ffmpeg_ends import failure, tied_to_parent
+from gpu_runners.pipelines.fitting import Fit, fit_chain, lay_fit
 from gpu_runners.pipelines.keep_list import KeepList
 from gpu_runners.pipelines.loudness import limited
 from gpu_runners.pipelines.pipeline import PipelineError
@@ -56,7 +59,6 @@ _HDR_TAGS = "setparams=color_primaries=bt2020:colorspace=bt2020nc,"
 _THREADS = "2"
 _MICROSECONDS = 1_000_000
 _BIT_RATES = {SHORT_SIDE: "2M", FULL_SHORT_SIDE: "6M", LOWER_SHORT_SIDE: "1M"}
-_CAMERA_FILE = "camera.txt"
 _STRIP_FILE = "thumbnails.rgb"
 _GRAPH_FILE = "graph.txt"
 _MIX_GRAPH_FILE = "mix-graph.txt"
@@ -89,6 +91,20 @@ class Camera(msgspec.Struct, frozen=True, kw_only=True):
     across: bool
     middles: tuple[float, ...]
     """Of the window, for each frame of the film, 0 to 1 of that side."""
+    fits: tuple[Fit | None, ...] = ()
+    """For each kept range: how it is shown instead of through the window; empty: none is."""
+
+
+class _Run(NamedTuple):
+    """Kept ranges that follow each other and are shown alike."""
+
+    number: int
+    ranges: range
+    """Their places among all."""
+    frame: int
+    """Of the film, its first."""
+    frames: int
+    fit: Fit | None
 
 
 class RenderPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,8 +229,7 @@ def filter_graph(plan: RenderPlan) -> str:
             f"[v{i}]trim=start_frame={kept.start_frame}:end_frame={kept.end_frame},"
             f"setpts=PTS-STARTPTS[cv{i}]"
         )
-    joined = "".join(f"[cv{i}]" for i in range(count)) + f"concat=n={count}:v=1:a=0"
-    chains.append(f"{joined},{_picture_chain(plan)},split=3[main][still][strip]")
+    chains += _joined_chains(plan)
     chains += _title_chains(plan)
     # The first frame goes to every output too: none of them is told to be ready, and no progress is
     # told, before all have had one. The poster's own frame comes last, and stays.
@@ -230,6 +245,36 @@ def filter_graph(plan: RenderPlan) -> str:
     if plan.has_sound:
         chains += sound_chains(plan)
     return ";\n".join(chains)
+
+
+def _joined_chains(plan: RenderPlan) -> list[str]:
+    """From the ranges to the film's pictures, thrice: each run of ranges is laid in its own way."""
+    runs = _runs(plan)
+    ends = ",split=3[main][still][strip]"
+    chains: list[str] = []
+    for run in runs:
+        ranges = "".join(f"[cv{i}]" for i in run.ranges)
+        end = ends if len(runs) == 1 else f"[run{run.number}]"
+        chains.append(
+            f"{ranges}concat=n={len(run.ranges)}:v=1:a=0,{_picture_chain(plan, run)}{end}"
+        )
+    if len(runs) > 1:
+        joined = "".join(f"[run{run.number}]" for run in runs)
+        chains.append(f"{joined}concat=n={len(runs)}:v=1:a=0{ends}")
+    return chains
+
+
+def _runs(plan: RenderPlan) -> list[_Run]:
+    ranges = plan.keep.ranges
+    fits = plan.camera.fits if plan.camera and plan.camera.fits else (None,) * len(ranges)
+    runs: list[_Run] = []
+    for fit, group in groupby(range(len(ranges)), key=lambda i: fits[i]):
+        first, *more = group
+        members = range(first, first + 1 + len(more))
+        frame = runs[-1].frame + runs[-1].frames if runs else 0
+        frames = sum(ranges[i].frames for i in members)
+        runs.append(_Run(len(runs), members, frame, frames, fit))
+    return runs
 
 
 def sound_chains(plan: RenderPlan) -> list[str]:
@@ -321,38 +366,57 @@ def _levels(spans: list[Span], *, during: float, else_: float) -> str:
     return f"volume=volume={low:.5f}+{high - low:.5f}*({ramps}):eval=frame:precision=float"
 
 
-def _picture_chain(plan: RenderPlan) -> str:
+def _picture_chain(plan: RenderPlan, run: _Run) -> str:
+    """Scaling, colours and shape of a run of ranges."""
     laid = plan.geometry
-    shape = _camera_chain(plan) if plan.camera is not None else (
-        f"pad={laid.canvas_width}:{laid.canvas_height}"
-        f":{(laid.canvas_width - laid.width) // 4 * 2}"
-        f":{(laid.canvas_height - laid.height) // 4 * 2}"
-    )  # fmt: skip
+    size = laid.width, laid.height
+    if plan.camera is None:
+        shape = (
+            f"pad={laid.canvas_width}:{laid.canvas_height}"
+            f":{(laid.canvas_width - laid.width) // 4 * 2}"
+            f":{(laid.canvas_height - laid.height) // 4 * 2}"
+        )
+    elif run.fit is None:
+        shape = _camera_chain(plan, run)
+    else:
+        canvas = laid.canvas_width, laid.canvas_height
+        source = float(shown_ratio(plan.header, plan.rotation))
+        fitted = lay_fit(run.fit, canvas, source, across=plan.camera.across)
+        size, shape = fitted.scaled, fit_chain(run.fit, fitted, f"run{run.number}")
+    bt709 = "range=tv:colorspace=bt709:color_primaries=bt709:color_trc=bt709"
     if plan.header.hdr:
         tags = "" if plan.header.matrix_known else _HDR_TAGS
         return (
-            f"{tags}zscale=w={laid.width}:h={laid.height}:t=linear:npl=203,format=gbrpf32le,"
+            f"{tags}zscale=w={size[0]}:h={size[1]}:t=linear:npl=203,format=gbrpf32le,"
             "zscale=p=bt709,tonemap=tonemap=mobius:param=0.5:peak=5:desat=0,"
             f"zscale=t=bt709:m=bt709:r=tv,format=yuv420p,{shape},setsar=1"
+            + (f",setparams={bt709}" if run.fit else "")
         )
     guess = "bt709" if plan.header.height >= _HD_LINES else "smpte170m"
     matrix = "" if plan.header.matrix_known else f":in_color_matrix={guess}"
     return (
-        f"scale={laid.width}:{laid.height}:flags=bicubic{matrix}"
-        f":out_color_matrix=bt709:out_range=tv,format=yuv420p,{shape},setsar=1,"
-        "setparams=range=tv:colorspace=bt709:color_primaries=bt709:color_trc=bt709"
+        f"scale={size[0]}:{size[1]}:flags=bicubic{matrix}"
+        f":out_color_matrix=bt709:out_range=tv,format=yuv420p,{shape},setsar=1,setparams={bt709}"
     )
 
 
-def _camera_chain(plan: RenderPlan) -> str:
+def _camera_chain(plan: RenderPlan, run: _Run) -> str:
     """The window; where it moves, a list of orders beside the film moves it frame by frame."""
-    laid, offsets = plan.geometry, camera_offsets(plan)
+    laid, offsets = plan.geometry, _run_offsets(plan, run)
     side = "x" if plan.camera and plan.camera.across else "y"
     first = offsets[0]
     x, y = (first, 0) if side == "x" else (0, first)
-    crop = f"crop@camera={laid.canvas_width}:{laid.canvas_height}:{x}:{y}:exact=1"
+    crop = f"crop@camera{run.number}={laid.canvas_width}:{laid.canvas_height}:{x}:{y}:exact=1"
     still = all(offset == first for offset in offsets)
-    return crop if still else f"sendcmd=f={_CAMERA_FILE},{crop}"
+    return crop if still else f"sendcmd=f={_camera_file(run)},{crop}"
+
+
+def _camera_file(run: _Run) -> str:
+    return f"camera{run.number}.txt"
+
+
+def _run_offsets(plan: RenderPlan, run: _Run) -> list[int]:
+    return camera_offsets(plan)[run.frame : run.frame + run.frames]
 
 
 def camera_offsets(plan: RenderPlan) -> list[int]:
@@ -369,16 +433,20 @@ def camera_offsets(plan: RenderPlan) -> list[int]:
     ]
 
 
-def _write_camera(plan: RenderPlan) -> None:
+def _write_cameras(plan: RenderPlan) -> None:
     """Orders for `sendcmd`: each a little before its frame, and only where something changes."""
-    offsets = camera_offsets(plan)
     side = "x" if plan.camera and plan.camera.across else "y"
-    lines = [
-        f"{max(0.0, (frame - 0.5) / float(plan.keep.rate)):.5f} crop@camera {side} {offset};"
-        for frame, offset in enumerate(offsets)
-        if frame == 0 or offset != offsets[frame - 1]
-    ]
-    (plan.film.parent / _CAMERA_FILE).write_text("\n".join(lines) + "\n")
+    for run in _runs(plan):
+        if run.fit is not None:
+            continue
+        offsets = _run_offsets(plan, run)
+        lines = [
+            f"{max(0.0, (frame - 0.5) / float(plan.keep.rate)):.5f} "
+            f"crop@camera{run.number} {side} {offset};"
+            for frame, offset in enumerate(offsets)
+            if frame == 0 or offset != offsets[frame - 1]
+        ]
+        (plan.film.parent / _camera_file(run)).write_text("\n".join(lines) + "\n")
 
 
 def _title_chains(plan: RenderPlan) -> list[str]:
@@ -470,7 +538,7 @@ def _plain(plan: RenderPlan) -> RenderPlan:
 def render(plan: RenderPlan, report: Callable[[float], None]) -> None:
     """Make the film. `report` hears the fraction that is written. Errors: PipelineError."""
     if plan.camera is not None:
-        _write_camera(plan)
+        _write_cameras(plan)
     plan.film.with_name(_GRAPH_FILE).write_text(filter_graph(plan))
     _run(plan, arguments(plan), report)
     _join_thumbnails(plan)

@@ -1,4 +1,4 @@
-"""Dead air: where nothing is heard, and, in a source without sound, where nothing moves."""
+"""Dead air: where nothing is heard or seen, and, in a source without sound, where nothing moves."""
 
 import msgspec
 import numpy as np
@@ -11,7 +11,11 @@ _STILL_CHANGE_MAX = 0.35
 
 _BLACK_LUMA_MAX = 16.0
 _BLACK_CONTRAST_MAX = 2.5
-_BLACK_SECONDS_MIN = 0.2
+BLACK_SECONDS_MIN = 0.2
+_BLANK_SPREAD_MAX = 24.0
+"""From the darkest to the brightest point of a blank picture, of 255: noise, a soft vignette."""
+BLANK_SECONDS_MIN = 0.5
+"""Shorter ones are how a film breathes between two pictures."""
 _CLICK_WINDOWS_MAX = 2
 """A click of this length within a silence does not end it."""
 
@@ -62,7 +66,28 @@ def find_still(analysis: Analysis, *, seconds_min: float) -> tuple[Span, ...]:
 def find_black(analysis: Analysis) -> tuple[Span, ...]:
     """Spans of empty, dark pictures (fades between scenes, leaders)."""
     black = (analysis.luma < _BLACK_LUMA_MAX) & (analysis.contrast < _BLACK_CONTRAST_MAX)
-    return _frame_spans(analysis, black, _BLACK_SECONDS_MIN)
+    return _frame_spans(analysis, black, BLACK_SECONDS_MIN)
+
+
+def find_blank(analysis: Analysis) -> tuple[Span, ...]:
+    """Spans of pictures of one colour, or nearly: before, between and after title cards."""
+    return _frame_spans(analysis, analysis.spread < _BLANK_SPREAD_MAX, BLANK_SECONDS_MIN)
+
+
+def without(
+    spans: tuple[Span, ...], kept: tuple[Span, ...], *, margin: float, seconds_min: float
+) -> tuple[Span, ...]:
+    """What is left of the spans away from those that are kept, if it is long enough."""
+    left: list[Span] = []
+    for span in spans:
+        start = span.start
+        for stays in sorted(kept, key=lambda stays: stays.start):
+            if stays.end + margin <= start or stays.start - margin >= span.end:
+                continue
+            left.append(Span(start=start, end=stays.start - margin))
+            start = max(start, stays.end + margin)
+        left.append(Span(start=start, end=span.end))
+    return tuple(span for span in left if span.seconds >= seconds_min)
 
 
 def _frame_spans(

@@ -31,6 +31,7 @@ from gpu_runners.pipelines.probe import (
 from gpu_runners.pipelines.probe_limits import ProbeLimits
 from gpu_runners.probing.boxes import refuse_boxes
 from gpu_runners.probing.counts import Film, Sound
+from gpu_runners.probing.elements import refuse_locked_tracks
 from gpu_runners.probing.limits import MaterialLimits
 from gpu_runners.probing.verdicts import RefusedError
 from schema.commands import MediaFacts
@@ -54,6 +55,8 @@ def examine(path: Path, kind: str, limits: MaterialLimits) -> MediaFacts:
         refuse_cut_short(path, file.read(_START_BYTES), size)
     if kind in ("mp4", "mov"):
         refuse_boxes(path, size)
+    if kind in ("matroska", "webm"):
+        refuse_locked_tracks(path, size)
     opening = ProbeLimits(
         seconds_max=limits.seconds_max,
         pixels_max=limits.film_pixels_max,

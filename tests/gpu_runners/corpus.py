@@ -776,6 +776,54 @@ def _locked(forge: Forge, out: Path) -> None:
     forge.again(out, "-c", "copy", *scheme)
 
 
+_SEEK_HEAD, _CUES = 0x114D9B74, 0x1C53BB6B
+_PARENTS = frozenset({0x18538067, 0x1654AE6B, 0x1F43B675, 0xA0})
+"""The segment, its tracks, a cluster, and a group of blocks."""
+_TRACK_ENTRY, _BLOCKS = 0xAE, frozenset({0xA1, 0xA3})
+
+
+def _element(kind: int, content: bytes) -> bytes:
+    """One element of EBML, its length told in eight bytes."""
+    head = kind.to_bytes((kind.bit_length() + 7) // 8)
+    return head + (len(content) | 1 << 56).to_bytes(8) + content
+
+
+def _number(data: bytes, at: int, *, whole: bool) -> tuple[int, int]:
+    """A number of EBML, with its length marker or without, and where it ends."""
+    width = 9 - data[at].bit_length()
+    value = int.from_bytes(data[at : at + width])
+    return value if whole else value & ((1 << 7 * width) - 1), at + width
+
+
+def _locked_elements(data: bytes) -> bytes:
+    """The same tracks and blocks, encrypted (after a fashion); no index, whose places are gone."""
+    encryption = _element(0x5035, _element(0x47E1, b"\x05") + _element(0x47E2, bytes(range(16))))
+    encoding = _element(0x6240, _element(0x5033, b"\x01") + encryption)
+    out, at = b"", 0
+    while at < len(data):
+        kind, at = _number(data, at, whole=True)
+        length, start = _number(data, at, whole=False)
+        at = start + length
+        content = data[start:at]
+        if kind in (_SEEK_HEAD, _CUES):
+            continue
+        if kind in _PARENTS:
+            content = _locked_elements(content)
+        elif kind == _TRACK_ENTRY:
+            content += _element(0x6D80, encoding)
+        elif kind in _BLOCKS:
+            content = content[:4] + bytes(byte ^ 0x5A for byte in content[4:])
+        out += _element(kind, content)
+    return out
+
+
+def _locked_tracks(base: str) -> Make:
+    def make(forge: Forge, out: Path) -> None:
+        out.write_bytes(_locked_elements(forge.bytes(base)))
+
+    return make
+
+
 def _two_sizes(forge: Forge, out: Path) -> None:
     parts: list[bytes] = []
     for size in ("160x120", "320x240"):
@@ -988,6 +1036,10 @@ def _wrong() -> list[Odd]:
             seconds_max=2,
         ),
         Odd(name="locked.mp4", make=_locked, reasons=(No.ENCRYPTED,)),
+        *(
+            Odd(name=f"locked.{b}", make=_locked_tracks(f"base.{b}"), reasons=(No.ENCRYPTED,))
+            for b in ("mkv", "webm")
+        ),
         Odd(name="two-sizes.ts", make=_two_sizes, reasons=(No.CODEC_UNSUPPORTED,)),
         Odd(name="many-streams.mkv", make=_many_streams, reasons=(No.STREAMS_TOO_MANY,)),
         Odd(name="words.mkv", make=_only_words, reasons=(No.NO_STREAMS,)),

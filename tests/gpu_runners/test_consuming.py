@@ -38,7 +38,7 @@ async def committed(admin: Any, group: str) -> int:  # noqa: ANN401 - aiokafka h
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await holds():  # noqa: ASYNC110 - the broker's, not ours
             await asyncio.sleep(0.02)
 

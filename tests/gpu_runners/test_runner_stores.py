@@ -159,7 +159,7 @@ async def test_a_runner_that_drains_waits_for_what_it_stores(
     await ground.wait(Topic.POOL_EVENTS, e.RunnerGone)
     pool = [type(one).__name__ for one in await ground.all(Topic.POOL_EVENTS)]
     assert pool.index("AttemptOver") < pool.index("RunnerGone")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         assert await runner.process.wait() == 0
 
 

@@ -23,6 +23,7 @@ def made_up_analysis(seconds: float, rate: Fraction, seed: int = 7) -> Analysis:
         change=feature(5),
         luma=feature(255),
         contrast=feature(60),
+        spread=128 + feature(127),
         sharpness=feature(500),
         colour=feature(40),
         motion_x=feature(1),

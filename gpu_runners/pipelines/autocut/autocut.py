@@ -129,6 +129,7 @@ class Autocut:
             music=plan.music,
             music_name=inputs.music_name,
             title=parameters.title,
+            framing=edit.framing,
         )
         _check_film(plan)
         facts = _facts(plan, inputs.header, edit, parameters, loudness)
@@ -185,30 +186,14 @@ def _edit(
     film_beats: tuple[float, ...] = ()
     if track is not None and parameters.beats:
         film_beats = track.film_beats(parameters.target_seconds)
-    keep = make_keep_list(
-        analysis,
-        survey.cuts,
-        survey.air.dead,
-        film_rate(analysis, inputs.header.rate),
-        Wish(
-            target_seconds=parameters.target_seconds,
-            shot_seconds_min=parameters.min_shot_seconds,
-            margin_seconds=parameters.margin_seconds,
-        ),
-        Signs(
-            speech=survey.speech,
-            looks=survey.looks,
-            source_beats=survey.beats.instants if track is None else (),
-            film_beats=film_beats,
-        ),
-    )
+    keep = _keep_list(inputs, survey, track, parameters, film_beats)
     if not keep.ranges:
         raise InputError(
             InputReason.TOO_SHORT,
             "Nothing in the video is worth keeping: all of it is dead air.",
         )
     ratio = shown_ratio(inputs.header, analysis.rotation)
-    framing = frame_subject(analysis, survey.looks, keep, ratio, parameters.aspect)
+    framing = frame_subject(analysis, survey.looks, keep, ratio, parameters.aspect, survey.cards)
     wanted = parameters.aspect.ratio
     return _Edit(
         survey=survey,
@@ -220,6 +205,43 @@ def _edit(
         framing=framing,
         wants_shape=wanted is not None,
     )
+
+
+def _keep_list(
+    inputs: _Inputs,
+    survey: Survey,
+    track: Track | None,
+    parameters: AutocutParameters,
+    film_beats: tuple[float, ...],
+) -> KeepList:
+    """What is kept: if hardly anything but dead air is there, some of that too."""
+    wish = Wish(
+        target_seconds=parameters.target_seconds,
+        shot_seconds_min=parameters.min_shot_seconds,
+        margin_seconds=parameters.margin_seconds,
+    )
+    signs = Signs(
+        speech=survey.speech,
+        looks=survey.looks,
+        source_beats=survey.beats.instants if track is None else (),
+        film_beats=film_beats,
+    )
+    rate = film_rate(survey.analysis, inputs.header.rate)
+    lists = (
+        make_keep_list(survey.analysis, survey.cuts, dead, rate, wish, signs)
+        for dead in survey.air.dead
+    )
+    keep = next(lists)
+    while _is_scraps(keep, survey, wish) and (more := next(lists, None)) is not None:
+        keep = max(keep, more, key=lambda made: made.frames)
+    return keep
+
+
+def _is_scraps(keep: KeepList, survey: Survey, wish: Wish) -> bool:
+    """Whether no shot of the wished length is left, and little in all."""
+    longest = max((kept.frames for kept in keep.ranges), default=0) / float(keep.rate)
+    possible = min(wish.target_seconds, survey.analysis.seconds)
+    return longest < wish.shot_seconds_min and keep.seconds < possible / 2
 
 
 def _plan(work: Work, inputs: _Inputs, edit: _Edit, parameters: AutocutParameters) -> RenderPlan:
@@ -235,7 +257,9 @@ def _plan(work: Work, inputs: _Inputs, edit: _Edit, parameters: AutocutParameter
         film=work.directory / "film.mp4",
         short_side=LOWER_SHORT_SIDE if work.lower_spec else short_side,
         ratio=parameters.aspect.ratio,
-        camera=Camera(across=framing.across, middles=framing.middles) if framing else None,
+        camera=Camera(across=framing.across, middles=framing.middles, fits=framing.fits)
+        if framing
+        else None,
         music=edit.track.music if edit.track else None,
         voice_db=edit.survey.voice_db,
         speech=_film_spans(edit.keep, edit.survey.speech),
@@ -283,7 +307,8 @@ def _facts(
     loudness: Loudness | None,
 ) -> AutocutFacts:
     keep, rate, survey = plan.keep, plan.keep.rate, edit.survey
-    follows = edit.framing.follows if edit.framing else (None,) * len(keep.ranges)
+    none = (None,) * len(keep.ranges)
+    follows, fits = (edit.framing.follows, edit.framing.fits) if edit.framing else (none, none)
     looks = survey.looks
     return AutocutFacts(
         duration_seconds=_seconds(keep.frames, rate),
@@ -302,13 +327,15 @@ def _facts(
                 end_frame=kept.end_frame,
                 shot=kept.shot,
                 follow=follow,
+                fit=fit,
             )
-            for kept, follow in zip(keep.ranges, follows, strict=True)
+            for kept, follow, fit in zip(keep.ranges, follows, fits, strict=True)
         ),
         cuts=tuple(round(cut, 3) for cut in survey.cuts),
         silences=_rounded(survey.air.silences),
         still=_rounded(survey.air.still),
         black=_rounded(survey.air.black),
+        blank=_rounded(survey.air.blank),
         speech=_rounded(survey.speech),
         pauses=_rounded(survey.air.pauses),
         speech_by=survey.speech_by,

@@ -3,6 +3,7 @@
 import msgspec
 
 from gpu_runners.pipelines.autocut.framing import Follow
+from gpu_runners.pipelines.fitting import Fit
 from gpu_runners.pipelines.silence import Span
 
 
@@ -16,6 +17,8 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     shot: int
     follow: Follow | None = None
     """Who led the window, where the picture is cut to another shape."""
+    fit: Fit | None = None
+    """How it is shown where it is not cut: lettering that is wider than the window."""
 
 
 class SourceFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +89,8 @@ class AutocutFacts(msgspec.Struct, frozen=True, kw_only=True):
     still: tuple[Span, ...]
     """Where motion stood in for sound: spans without any."""
     black: tuple[Span, ...]
+    blank: tuple[Span, ...]
+    """Pictures of one colour without speech over them: left out unless there is nothing else."""
     speech: tuple[Span, ...]
     pauses: tuple[Span, ...]
     """Between words, not silent, but so much quieter that they are left out as silences are."""

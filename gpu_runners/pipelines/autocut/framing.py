@@ -3,7 +3,8 @@
 In each kept range the camera is its own. The subject is the face that is seen most, else the
 middle of what moves, else that of what there is to see. A subject that fits into the window is
 watched by a camera that stands still; another is followed on a smooth path of bounded speed. Only
-one side of the picture is ever cut, so a path is one number a frame.
+one side of the picture is ever cut, so a path is one number a frame. Lettering is no subject to
+follow: what is wider than the window is shown whole, and what is not stands still in it.
 """
 
 from enum import StrEnum
@@ -14,7 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_runners.pipelines.analysis import Analysis
+from gpu_runners.pipelines.autocut.cards import Card, find_card
+from gpu_runners.pipelines.autocut.lettering import CardLook
 from gpu_runners.pipelines.faces import Face, Look
+from gpu_runners.pipelines.fitting import Fit
 from gpu_runners.pipelines.keep_list import KeepList, KeptRange
 
 Path1 = NDArray[np.float64]
@@ -65,6 +69,7 @@ class Follow(StrEnum):
     FACE = "face"
     MOTION = "motion"
     DETAIL = "detail"
+    LETTERING = "lettering"
 
 
 class Framing(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +83,8 @@ class Framing(msgspec.Struct, frozen=True, kw_only=True):
     """Middle of the window for each frame of the film, 0 to 1 of that side."""
     follows: tuple[Follow, ...]
     """For each kept range."""
+    fits: tuple[Fit | None, ...]
+    """For each kept range, how it is shown if not through the window: lettering that is wider."""
 
 
 def frame_subject(
@@ -86,6 +93,7 @@ def frame_subject(
     keep: KeepList,
     source_ratio: Fraction,
     aspect: Aspect,
+    cards: tuple[CardLook, ...] = (),
 ) -> Framing | None:
     """Lay the window for every frame of the film; None where nothing is to be cut off.
 
@@ -100,16 +108,40 @@ def frame_subject(
     across = wanted < source_ratio
     paths: list[Path1] = []
     follows: list[Follow] = []
+    fits: list[Fit | None] = []
     for kept in keep.ranges:
-        path, follow = _path(analysis, looks, kept, keep.rate, share=share, across=across)
+        start, end = (float(at / keep.rate) for at in (kept.start_frame, kept.end_frame))
+        card = find_card(cards, looks, start, end, across=across)
+        if card is None:
+            path, follow = _path(analysis, looks, kept, keep.rate, share=share, across=across)
+        else:
+            path, follow = _held(card, kept.frames, share), Follow.LETTERING
         paths.append(path)
         follows.append(follow)
+        fits.append(_fit(card, share, across=across) if card is not None else None)
     return Framing(
         across=across,
         share=share,
         middles=tuple(round(float(middle), 5) for middle in np.concatenate(paths)),
         follows=tuple(follows),
+        fits=tuple(fits),
     )
+
+
+def _fit(card: Card, share: float, *, across: bool) -> Fit | None:
+    """How a card is shown that is wider than the window."""
+    if card.share <= share:
+        return None
+    return Fit(
+        middle=round(card.middle, 4),
+        share=round(card.share, 4),
+        plain=card.level_rim if across else card.upright_rim,
+    )
+
+
+def _held(card: Card, frames: int, share: float) -> Path1:
+    """The window standing still around a card."""
+    return np.full(frames, np.clip(card.middle, share / 2, 1 - share / 2))
 
 
 def _path(

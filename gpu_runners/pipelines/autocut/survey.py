@@ -5,8 +5,10 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+from av.video.frame import VideoFrame
 
-from gpu_runners.pipelines.analysis import WINDOW_SECONDS, Analysis, analyse
+from gpu_runners.pipelines.analysis import WINDOW_SECONDS, Analysis, Watch, analyse
+from gpu_runners.pipelines.autocut.lettering import CardFinder, CardLook
 from gpu_runners.pipelines.autocut.parameters import AutocutParameters
 from gpu_runners.pipelines.beats import RHYTHM_MIN, Beats, Onsets, find_beats
 from gpu_runners.pipelines.faces import FaceFinder, Look, face_model
@@ -17,11 +19,15 @@ from gpu_runners.pipelines.probe_limits import ProbeLimits
 from gpu_runners.pipelines.render import Music
 from gpu_runners.pipelines.shots import find_cuts
 from gpu_runners.pipelines.silence import (
+    BLACK_SECONDS_MIN,
+    BLANK_SECONDS_MIN,
     Span,
     find_black,
+    find_blank,
     find_silences,
     find_still,
     has_sound,
+    without,
 )
 from gpu_runners.pipelines.speech import MODEL_FILE, Voice, speech_by_level
 
@@ -42,14 +48,26 @@ NO_BEATS = Beats(instants=(), bpm=0.0, rhythm=0.0)
 class Air(msgspec.Struct, frozen=True, kw_only=True):
     """Dead air, by what makes it dead."""
 
+    is_mute: bool
+    """Whether nothing is ever heard."""
+
     silences: tuple[Span, ...]
     still: tuple[Span, ...]
     black: tuple[Span, ...]
+    blank: tuple[Span, ...]
     pauses: tuple[Span, ...]
 
     @property
-    def dead(self) -> tuple[Span, ...]:
-        return (*self.silences, *self.still, *self.black, *self.pauses)
+    def dead(self) -> tuple[tuple[Span, ...], ...]:
+        """What is left out; then less of it, for a source of which hardly anything would be left.
+
+        Nobody misses a blank picture, but of one with music on it that may be all there is.
+        """
+        unheard = (*self.silences, *self.still, *self.pauses)
+        less = [(*unheard, *self.black)]
+        if not self.is_mute:
+            less.append(unheard)
+        return ((*unheard, *self.black, *self.blank), *less)
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +79,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     voice_db: float | None
     """Mean power of the speech, else of all sound; None: it is silent."""
     looks: tuple[Look, ...]
+    cards: tuple[CardLook, ...]
+    """Empty, if the film has the shape of the source: nothing is cut off."""
     has_face_model: bool
     beats: Beats
     """Of the source's own sound."""
@@ -102,16 +122,19 @@ class Surveyor:
         report: Callable[[float], None],
     ) -> Survey:
         """Decode a source once, then its sound once more. Errors: InputError."""
-        finder = None
+        finder = cards = None
+        size = float(header.width * header.pixel_shape), float(header.height)
         if self._face_model is not None:
-            width = float(header.width * header.pixel_shape)
-            finder = FaceFinder(self._face_model, width, float(header.height))
+            finder = FaceFinder(self._face_model, *size)
+        if parameters.aspect.ratio is not None:
+            cards = CardFinder(*size, hdr=header.hdr)
+        watches: list[Watch] = [watch.see for watch in (finder, cards) if watch is not None]
         analysis = analyse(
             source,
             header,
             self._limits,
             lambda done: report(0.9 * done),
-            finder.see if finder else None,
+            lambda frame, at, rotation: _watch(watches, frame, at, rotation),
         )
         report(0.9)
         speech, speech_by, beats = self._listen(source, header, analysis, parameters)
@@ -119,11 +142,12 @@ class Surveyor:
         return Survey(
             analysis=analysis,
             cuts=find_cuts(analysis),
-            air=_air(analysis, parameters, speech),
+            air=find_air(analysis, parameters, speech),
             speech=speech,
             speech_by=speech_by,
             voice_db=_voice_db(analysis, speech, parameters.silence_db),
             looks=tuple(finder.looks) if finder else (),
+            cards=tuple(cards.looks) if cards else (),
             has_face_model=finder is not None,
             beats=beats,
         )
@@ -187,7 +211,12 @@ class Surveyor:
         )
 
 
-def _air(analysis: Analysis, parameters: AutocutParameters, speech: tuple[Span, ...]) -> Air:
+def _watch(watches: list[Watch], frame: VideoFrame, at_seconds: float, rotation: int) -> None:
+    for watch in watches:
+        watch(frame, at_seconds, rotation)
+
+
+def find_air(analysis: Analysis, parameters: AutocutParameters, speech: tuple[Span, ...]) -> Air:
     """What nobody misses. Without sound, motion decides."""
     silences: tuple[Span, ...] = ()
     still: tuple[Span, ...] = ()
@@ -199,10 +228,13 @@ def _air(analysis: Analysis, parameters: AutocutParameters, speech: tuple[Span, 
         still = find_still(analysis, seconds_min=parameters.silence_seconds)
         if sum(span.seconds for span in still) > analysis.seconds / 2:
             still = ()  # a picture that hardly moves at all is the film itself
+    margin = parameters.margin_seconds
     return Air(
+        is_mute=not has_sound(analysis, parameters.silence_db),
         silences=silences,
         still=still,
-        black=find_black(analysis),
+        black=without(find_black(analysis), speech, margin=margin, seconds_min=BLACK_SECONDS_MIN),
+        blank=without(find_blank(analysis), speech, margin=margin, seconds_min=BLANK_SECONDS_MIN),
         pauses=find_pauses(analysis, speech, parameters),
     )
 

@@ -25,6 +25,7 @@ from gpu_runners.pipelines.matting.saliency import Saliency
 from gpu_runners.pipelines.matting.sheet import Sheet, tile
 from gpu_runners.pipelines.matting.shelf import Shelf, file_stems
 from gpu_runners.pipelines.matting.stills import Still, open_still, read
+from gpu_runners.pipelines.pictures import upright_size
 from gpu_runners.pipelines.pipeline import (
     InputError,
     InputReason,
@@ -145,7 +146,9 @@ class _Task:
         wishes = self._wishes
         try:
             with still.image:
+                stored = still.image.size  # of a large one less is read
                 picture = read(still)
+                source = upright_size(still.image, stored)
             mask = self._saliency.look(picture.colours)
             made = cut(picture, mask, refined=wishes.refine, side_max=self._side_max)
             laid = laid_out(made, wishes)
@@ -164,8 +167,8 @@ class _Task:
             sha256=hashlib.sha256(content).hexdigest(),
             width=width,
             height=height,
-            source_width=picture.width,
-            source_height=picture.height,
+            source_width=source[0],
+            source_height=source[1],
             refined=made.refined,
             covered=round(float((laid.alpha > 0).mean()), 4),
         )
@@ -182,9 +185,9 @@ class _Task:
         half = self._work.directory / f"{material.stem}.part"
         try:
             if still is not None:
-                source = still.image.size
                 with still.image:
                     moved = moving.cut_animation(still, cutter, self._wishes, half, self._tell_part)
+                    source = upright_size(still.image)
             else:
                 lower = self._work.lower_spec
                 side = moving.LOWER_SHORT_SIDE_MAX if lower else moving.SHORT_SIDE_MAX
