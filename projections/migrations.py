@@ -60,8 +60,10 @@ async def migrate(db: Db, migrations: list[Migration] | None = None) -> list[str
     wanted = read() if migrations is None else migrations
     await db.execute("SELECT pg_advisory_lock($1)", _LOCK, timeout=PATIENCE_SECONDS)
     try:
-        await db.execute(_RECORD)
-        rows = await db.fetch("SELECT number, sha256 FROM projection_migrations")
+        await db.execute(_RECORD, timeout=PATIENCE_SECONDS)
+        rows = await db.fetch(
+            "SELECT number, sha256 FROM projection_migrations", timeout=PATIENCE_SECONDS
+        )
         applied = {row["number"]: row["sha256"] for row in rows}
         done: list[str] = []
         for migration in wanted:
@@ -76,6 +78,7 @@ async def migrate(db: Db, migrations: list[Migration] | None = None) -> list[str
                     migration.number,
                     migration.name,
                     migration.sha256,
+                    timeout=PATIENCE_SECONDS,
                 )
             done.append(migration.name)
         newest = max(applied, default=0)

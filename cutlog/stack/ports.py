@@ -3,16 +3,29 @@
 They are taken from below the range that the kernel gives to outgoing connections: a client that
 knocks at a part that is down for a moment would otherwise sometimes be given that very port, hold
 it, and keep the part from coming back (or even connect to itself).
+
+Seconds pass before a part listens on what it was given. Stacks that start side by side would now
+and then be given the same port: a file of the user, shared by all of them, tells what was given
+lately.
 """
 
+import fcntl
+import os
 import random
 import socket
-from collections.abc import Iterable, Mapping
+import tempfile
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+
+import msgspec
 
 from cutlog.stack.part import HOST, PartError
 
 _LOWEST = 15_000
+_GIVEN_SECONDS = 600
+"""More than any part takes until it listens."""
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -52,11 +65,39 @@ def assign(
         elif name in kept and (name in busy or is_free(kept[name])):
             assigned[name] = kept[name]
     taken = set(assigned.values()) | set(wanted.values()) | set(kept.values())
-    for name in names:
-        if name not in assigned:
-            assigned[name] = _pick(taken)
-            taken.add(assigned[name])
+    missing = [name for name in names if name not in assigned]
+    if missing:
+        with _given_lately() as given:
+            for name in missing:
+                assigned[name] = port = _pick(taken | given.keys())
+                given[port] = time.monotonic()
     return assigned
+
+
+@contextmanager
+def _given_lately() -> Generator[dict[int, float]]:
+    """Ports with the time since boot at which somebody got them; what is added is kept.
+
+    Nothing is known and nothing kept where that file can't be opened: ports are given all the same.
+    """
+    path = Path(tempfile.gettempdir()) / f"cutlog-ports-{os.getuid()}.json"
+    try:
+        place = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield {}
+        return
+    with os.fdopen(place, "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            given = msgspec.json.decode(file.read(), type=dict[int, float])
+        except msgspec.DecodeError:  # new, or its writer was killed
+            given = {}
+        now = time.monotonic()
+        given = {port: at for port, at in given.items() if 0 <= now - at < _GIVEN_SECONDS}
+        yield given
+        file.seek(0)
+        file.truncate()
+        file.write(msgspec.json.encode(given))
 
 
 def _pick(taken: set[int]) -> int:

@@ -201,7 +201,7 @@ def test_the_stream_of_a_user_begins_now_and_hears_what_comes(ann: Caller) -> No
 
     listener = threading.Thread(target=listen)
     listener.start()
-    assert opened.wait(20)
+    assert opened.wait(60)
     new = ann.submit(seconds=1, steps=10)
     listener.join(60)
     assert not listener.is_alive()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,7 +56,7 @@ async def consume(stack: LocalStack, topic: str) -> bytes:
     )
     await consumer.start()
     try:
-        record = await asyncio.wait_for(consumer.getone(), 20)
+        record = await asyncio.wait_for(consumer.getone(), 60)
     finally:
         await consumer.stop()
     value: bytes | None = record.value
@@ -263,7 +264,7 @@ async def test_a_stack_outlives_its_starter_and_starts_again_on_the_same_data(
 
 
 @pytest.mark.integration
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(300)
 async def test_a_first_start_that_was_killed_at_any_moment_is_made_good_by_the_next(
     directory: Path,
 ) -> None:
@@ -299,7 +300,7 @@ def test_a_stack_that_must_not_outlive_its_owner_ends_with_it(directory: Path) -
     living = [psutil.Process(pid) for pid in pids(stack).values() if pid is not None]
     assert len(living) == len(PART_NAMES)
     end(process)
-    _, left = psutil.wait_procs(living, timeout=20)
+    _, left = psutil.wait_procs(living, timeout=90)
     assert [one for one in left if one.status() != psutil.STATUS_ZOMBIE] == []
 
 
@@ -338,6 +339,14 @@ def test_free_ports_are_not_those_of_outgoing_connections() -> None:
     assigned = assign(names, wanted={}, kept={})
     assert len(set(assigned.values())) == len(names)
     assert max(assigned.values()) < lowest
+
+
+def test_nobody_is_given_what_another_was_given_and_does_not_use_yet() -> None:
+    names = [str(number) for number in range(20)]
+    with ThreadPoolExecutor(4) as together:
+        asked = [together.submit(assign, names, wanted={}, kept={}) for _ in range(20)]
+    ports = [port for one in asked for port in one.result().values()]
+    assert len(set(ports)) == len(ports)
 
 
 def test_a_recycled_pid_is_another_process() -> None:

@@ -20,7 +20,7 @@ from schema.routes import Route
 from schema.topics import Topic
 from tests.support.ground import Ground, ground_on
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 COUNT = 6
 PLACE = TopicPartition(Topic.MATERIAL_EVENTS.value, 1)

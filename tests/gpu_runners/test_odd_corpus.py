@@ -14,7 +14,7 @@ from gpu_runners.pipelines.pipeline import InputError, InputReason
 from tests.gpu_runners.conftest import Film, MakeFilm
 from tests.gpu_runners.corpus import CANARY, Forge, Odd, corpus
 
-pytestmark = [pytest.mark.media, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.media, pytest.mark.timeout(300)]
 
 _FILMS = (
     "vp9-alpha.webm",

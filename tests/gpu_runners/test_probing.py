@@ -27,7 +27,7 @@ from schema.words import MediaKind
 from tests.support.ground import Ground, Process, ground_on
 from tests.support.pictures import noise_png
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 PART = 5 << 20
 SHOP = TenantId("shop")

@@ -29,7 +29,7 @@ from tests.gpu_runners.test_runner import LEASE_SECONDS, held_beat, submit
 from tests.support.bad_stores import BadStore, Manner
 from tests.support.ground import Ground, ground_on
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 SHORT: dict[str, Any] = {"seconds": 0.2, "steps": 2, "reports": 2}
 NOBODY = "http://127.0.0.1:9"
 

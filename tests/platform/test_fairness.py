@@ -33,7 +33,7 @@ from tests.platform.installed import Platform
 from tests.platform.people import Json, Person, eventually, refused, told
 from tests.platform.test_operators import lane_of, pool_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 R: Final = PoolId("R")
 A: Final = PoolId("A")

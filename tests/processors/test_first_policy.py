@@ -23,7 +23,7 @@ from schema.topics import Topic
 from tests.processors.play import POLICY
 from tests.support.ground import Ground, ground_on
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from commands.tasks import attempts
 from schema import commands as c
@@ -13,9 +14,10 @@ from schema import replies as r
 from schema.codec import encode
 from schema.failures import FailureClass
 from schema.ids import CommandId, TaskId
+from schema.policy import LanePolicy
 from schema.refusals import Refusal
 from schema.topics import Topic
-from tests.processors.play import Play, Runner
+from tests.processors.play import POLICY, Play, Runner
 from tests.processors.test_poison import BrokenError, breaks, letters
 
 _quota_reserve = sys.modules["commands.quotas.reserve"]
@@ -38,6 +40,7 @@ def close(play: Play, letter: r.DeadLetter, *, discard: bool = False) -> c.Relea
         letter_id=letter.letter_id,
         redrive=None if discard else letter.value,
         discard=discard,
+        discarded=letter.value if discard else None,
     )
     tell(play, letter, command)
     return command
@@ -129,6 +132,73 @@ def test_what_is_discarded_is_never_applied_and_what_waited_goes_on(
     assert all(isinstance(play.replies(cancel)[0], r.Accepted) for cancel in cancels)
     (fact,) = facts(play)
     assert (fact.redriven, fact.discarded) == (False, True)
+
+
+@pytest.mark.parametrize("discard", [True, False], ids=["discarded", "released by hand"])
+def test_a_start_that_is_never_applied_loses_no_task(
+    mended: pytest.MonkeyPatch,
+    discard: bool,  # noqa: FBT001
+) -> None:
+    """Its pool has dropped it: it asks again, and the next start is good."""
+    play = Play()
+    task = play.submission("one").task_id
+    mended.setattr(attempts, "start", breaks(attempts.start, only=task))
+    runner = play.runner()
+    play.submit("one")
+    (letter,) = letters(play)
+    assert play.story(task) == ["TaskCreated", "TaskQueued"]
+    mended.undo()
+    if discard:
+        close(play, letter, discard=True)
+    else:
+        play.release(letter.topic, letter.partition, letter.quarantined_key)
+    play.flow.tick(5)
+    (dispatch,) = runner.inbox(r.DispatchAttempt)
+    runner.finish(dispatch)
+    assert play.story(task)[-1] == "TaskSucceeded"
+    assert play.ledger() == ["QuotaReserved", "QuotaCommitted"]
+
+
+def test_a_wait_that_its_pool_never_heard_of_is_asked_for_again(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    """It asks again once it should have been started, or have expired, long ago."""
+    pools = {
+        name: replace(pool, lanes={lane: LanePolicy(ttl_seconds=60) for lane in pool.lanes})
+        for name, pool in POLICY.pools.items()
+    }
+    retries = replace(POLICY.retries, backstop_seconds=10)
+    play = Play(policy=replace(POLICY, pools=pools, retries=retries))
+    rule = sys.modules["commands.pools.decide"].RULES
+    task = play.submission("one").task_id
+
+    def broken(*_: Any) -> None:  # noqa: ANN401
+        raise BrokenError
+
+    mended.setitem(rule, c.EnqueueTask, broken)
+    play.submit("one")
+    (letter,) = letters(play)
+    mended.undo()
+    close(play, letter, discard=True)
+    runner = play.runner()
+    assert runner.inbox(r.DispatchAttempt) == []
+    play.flow.tick(75, each=runner.beat)
+    assert [one.task_id for one in runner.inbox(r.DispatchAttempt)] == [task]
+
+
+def test_a_creation_that_is_discarded_is_refunded_and_its_user_sees_it_canceled(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    play = Play()
+    creating = sys.modules["commands.tasks.creating"]
+    task = play.submission("one").task_id
+    mended.setattr(creating, "create", breaks(creating.create, only=task))
+    play.submit("one")
+    (letter,) = letters(play)
+    assert play.ledger() == ["QuotaReserved"]
+    close(play, letter, discard=True)
+    assert play.story(task) == ["TaskCreated", "TaskCanceled"]
+    assert play.ledger() == ["QuotaReserved", "QuotaReleased"]
 
 
 def test_a_submission_that_was_poison_is_redriven_though_nothing_waits(

@@ -36,7 +36,7 @@ from schema.words import Lane, LossCause, Scene
 from tests.projections.conftest import Ground
 from tests.projections.histories import NOON, PRICE
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 USER: Final = UserId("0" * 20 + "000007")
 ACCOUNT: Final = AccountId(f"u-{USER}")
 A: Final = PoolId("A")

@@ -30,7 +30,7 @@ from tests.projections.checking import check_fold, projecting
 from tests.projections.conftest import Ground
 from tests.projections.histories import NOON, History, Placed
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 NOBODY = "http://127.0.0.1:9"
 KEY = "task/x"
 DAY = "2026-03-02"
@@ -304,7 +304,7 @@ async def archived(ground: Ground, feed: str) -> None:
             SELECT next FROM archive_positions AS a
             WHERE a.feed = $1 AND a.log_partition = t.log_partition), 0)
     """
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await ground.rows(query, feed):  # noqa: ASYNC110 - the positions tell
             await asyncio.sleep(0.05)
 

@@ -85,7 +85,7 @@ async def test_what_was_folded_before_a_migration_is_counted_by_it(ground: Groun
 @pytest.mark.integration
 async def test_a_migration_of_a_big_table_is_not_broken_off(ground: Ground) -> None:
     """Begun again and again, it would never end, and the projector never begin."""
-    db = await asyncpg.connect(ground.dsn, command_timeout=0.2)
-    slow = Migration(1, "0001_slow.sql", "SELECT pg_sleep(0.5)")
+    db = await asyncpg.connect(ground.dsn, command_timeout=4)
+    slow = Migration(1, "0001_slow.sql", "SELECT pg_sleep(6)")
     assert await migrations.migrate(db, [slow]) == ["0001_slow.sql"]
     await db.close()

@@ -24,7 +24,7 @@ from tests.projections.checking import check_fold, projecting
 from tests.projections.conftest import TOPICS, Ground
 from tests.projections.histories import History
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 async def start_process(ground: Ground) -> asyncio.subprocess.Process:

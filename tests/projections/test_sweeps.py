@@ -19,7 +19,7 @@ from tests.projections.lying import Asked, caught_up, put
 from tests.support import material_words as w
 from tests.support.spec import Story
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 

@@ -102,7 +102,7 @@ async def told(asked: Asked) -> list[type]:
     return [type(one) for one in await asked.all()]
 
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.integration

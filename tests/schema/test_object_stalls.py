@@ -13,7 +13,7 @@ from schema.settings import Objects
 from schema.wires.objects import ObjectStore, ObjectStoreUnavailableError, StoredPart
 from tests.support.bad_stores import HOST, BadStore, Manner
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 STILL_SECONDS: Final = 1.0
 ENOUGH_SECONDS: Final = 60
 """In which a call that ends has ended on any machine; one that hangs never does."""
