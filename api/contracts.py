@@ -164,7 +164,7 @@ class RehearsalSubmission(SubmissionFields):
 
 
 class OtherSubmission(SubmissionFields):
-    """Scenes whose parameters their pipeline alone checks."""
+    """Their parameters are judged before anything is taken; a refusal tells what is allowed."""
 
     scene: Literal["smart", "genai", "matting"]
     materials: list[Id] = Field(
@@ -200,7 +200,7 @@ class Request:
 
     __slots__ = (
         "asks_full_size", "deadline_seconds", "fingerprint", "materials", "parameters", "private",
-        "scene",
+        "scene", "wishes",
     )  # fmt: skip
 
     def __init__(self, document: Mapping[str, Any], fingerprint_key: bytes) -> None:
@@ -224,6 +224,11 @@ class Request:
         if isinstance(submission, OtherSubmission) and submission.prompt is not None:
             private["prompt"] = submission.prompt
         self.private = private
+        self.wishes = self.parameters
+        """The parameters as the pipeline will read them: with the words that travel sealed."""
+        if self.scene is Scene.GENAI:
+            words = {name: said for name, said in private.items() if name != "title"}
+            self.wishes = self.parameters | words
         self.fingerprint = fingerprint(document, fingerprint_key)
 
 
@@ -316,7 +321,7 @@ class TaskView(View):
     lower_spec: bool = Field(description="It is made with less, because room or memory was short.")
     card_ms: int = Field(description="Card time of all attempts that are over.")
     card_measured: bool = Field(
-        description="False: a part of `card_ms` was told by nobody and is the most that it can be."
+        description="False: a part of `card_ms` was told by nobody and is estimated."
     )
     retries: int
     reserved_micros: int
@@ -668,11 +673,15 @@ class WholeLettersView(View):
 
 
 class ClosedLetterView(View):
-    """`pending`: it stands in the log. `behind`: another letter of its key comes first."""
+    """What becomes of a letter.
+
+    `pending`: it stands in the log. `behind`: another letter of its key comes first. `known`: its
+    task is there, asked for again since; the letter is closed, and nothing is done a second time.
+    """
 
     letter_id: str
     task_id: str | None
-    status: Literal["pending", "behind"]
+    status: Literal["pending", "behind", "known"]
     behind: str | None = Field(default=None, description="The letter that comes first.")
 
 

@@ -243,6 +243,14 @@ ORDER BY created_at DESC, material_id DESC
 LIMIT $6
 """  # noqa: S608 - made of constants
 
+MATERIAL_KINDS = """
+SELECT material_id, user_id, tenant_id, facts->>'kind' AS kind
+FROM materials
+WHERE material_id = ANY($1::text[]) AND status IN ('READY', 'COLD')
+    AND facts->>'animated' IS DISTINCT FROM 'true'
+"""
+"""What was counted, never what was announced; an animation is a picture and a film."""
+
 CONTENT = """
 SELECT content_key, size, facts FROM contents WHERE owner = $1 AND sha256 = $2
 """

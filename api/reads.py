@@ -17,7 +17,7 @@ from api.problems import Door, at_the_door
 from schema.ids import AccountId, MaterialId, PoolId, TaskId, TenantId, UserId, shard_of
 from schema.policy import Policy, read_policy
 from schema.settings import Postgres
-from schema.words import Lane
+from schema.words import Lane, MediaKind
 
 QUERY_SECONDS = 2.0
 _ACQUIRE_SECONDS = 1.0
@@ -46,6 +46,14 @@ class KnownTask(NamedTuple):
     seq: int
     lane: str
     reserved_micros: int
+
+
+class KnownMaterial(NamedTuple):
+    """Whose a material is, and what it was found to be."""
+
+    user_id: str
+    tenant_id: str
+    kind: MediaKind
 
 
 class LaneLoad(NamedTuple):
@@ -346,6 +354,19 @@ class ReadModel:
         """A material, or None."""
         rows = await self._fetch(queries.MATERIAL, material_id)
         return rows[0] if rows else None
+
+    async def material_kinds(
+        self, material_ids: Sequence[MaterialId]
+    ) -> dict[MaterialId, KnownMaterial]:
+        """What these are, many at once; those that nobody has looked at yet are left out."""
+        rows = await self._fetch(queries.MATERIAL_KINDS, list(material_ids))
+        return {
+            row["material_id"]: KnownMaterial(
+                row["user_id"], row["tenant_id"], MediaKind(row["kind"])
+            )
+            for row in rows
+            if row["kind"]
+        }
 
     async def list_materials(
         self,

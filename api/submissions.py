@@ -1,12 +1,13 @@
 """`POST /v1/tasks`, the one path that must be fast, from the bytes of a request to its answer.
 
-One check of a token (remembered), one decode, one look-up (shared with others), one append
-(shared with others), one answer. It runs straight under the server, beside the framework that
-serves everything else; `documented` gives it its place in the OpenAPI document.
+One check of a token (remembered), one decode, one judgement of what is asked, one look-up (shared
+with others), one append (shared with others), one answer. It runs straight under the server, beside
+the framework that serves everything else; `documented` gives it its place in the OpenAPI document.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +25,7 @@ from api.pools import Estimate, Pools
 from api.problems import Door, Problem, at_the_door, rate_headers, refusal, refused, remaining_view
 from api.promises import Promises
 from api.rates import RateHint
-from api.reads import KnownTask, ReadModel
+from api.reads import KnownMaterial, KnownTask, ReadModel
 from api.standing import Standing
 from schema.commands import Origin, SubmitTask
 from schema.ids import CommandId, MaterialId, TaskId, TraceId, command_id_of, task_id_of
@@ -32,13 +33,19 @@ from schema.policy import Policy, TierPolicy
 from schema.refusals import Refusal
 from schema.replies import Accepted, Refused, ReplyMessage
 from schema.routes import Route, route_submission
+from schema.scenes.judging import Fault
+from schema.scenes.submissions import faults_of, faults_of_kinds
 from schema.wires.keys import KeyStore
+from schema.words import Scene
 
 PATH = "/v1/tasks"
 _KEY = re.compile(rb"[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?")
 _TRACE = re.compile(rb"00-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _JSON = b"application/json"
 _PENDING = "pending"
+_SCENES: Final = frozenset(scene.value for scene in Scene)
+_KINDS_MAX = 40
+"""Materials of a submission that are looked up; of more than that one misfit spoils nothing."""
 
 
 class Answer(NamedTuple):
@@ -87,16 +94,35 @@ _PUBLISH_IT: Final = (
 
 
 def invalid_body(error: ValidationError) -> Problem:
-    """What is wrong with which field, without repeating what was sent."""
+    """What is wrong with which field, without repeating what people wrote."""
     errors = [
-        {"field": ".".join(str(part) for part in item["loc"]), "message": item["msg"]}
-        for item in error.errors(include_url=False, include_context=False, include_input=False)
+        {"field": _field(item["loc"]), "message": _message(item)}
+        for item in error.errors(include_url=False, include_context=False)
     ]
     return at_the_door(Door.BODY_INVALID, members={"errors": errors})
 
 
+def _field(place: tuple[int | str, ...]) -> str:
+    """As it stands in the body: the scene that a part of the schema is for is no part of it."""
+    if len(place) > 1 and place[0] in _SCENES:
+        place = place[1:]
+    return ".".join(str(part) for part in place)
+
+
+def _message(item: Mapping[str, Any]) -> str:
+    """With the value, where it is a number: what people wrote is not told back."""
+    given = item.get("input")
+    if "parameters" in item["loc"] and isinstance(given, bool | int | float):
+        return f"{item['msg']}; given was {orjson.dumps(given).decode()}"
+    return str(item["msg"])
+
+
 def _wrong(field: str, message: str) -> Problem:
-    errors = [{"field": field, "message": message}]
+    return _faulty([Fault(field, message)])
+
+
+def _faulty(faults: Iterable[Fault]) -> Problem:
+    errors = [{"field": fault.field, "message": fault.message} for fault in faults]
     return at_the_door(Door.BODY_INVALID, members={"errors": errors})
 
 
@@ -121,6 +147,7 @@ class Submissions:
         self._gatekeeper = gatekeeper
         self._standing = standing
         self._known: Lookups[TaskId, KnownTask] = Lookups(reads.known_tasks)
+        self._kinds: Lookups[MaterialId, KnownMaterial] = Lookups(reads.material_kinds)
         self._pools = pools
         self._promises = promises
         self._rates = rates
@@ -168,9 +195,11 @@ class Submissions:
         policy = self._standing.policy()
         tier = _tier(policy, claims, request)
         lane = tier.lane_of(request.scene)
-        known = await self._known.get(task_id)
+        known, misfits = await self._looked_up(asked)
         if known is not None:
             return self._answer_known(request, task_id, known)
+        if misfits:
+            raise _faulty(misfits)
         self._standing.check_fresh()
         limits = tier.limits[request.scene]
         rate_key = (claims.user_id, request.scene)
@@ -195,6 +224,25 @@ class Submissions:
         rate = rate_headers(reply.remaining, now, limits) if reply.remaining else {}
         return self._answer(request, task_id, estimate, reply, rate)
 
+    async def _looked_up(self, asked: _Asked) -> tuple[KnownTask | None, tuple[Fault, ...]]:
+        """The task, if it was asked for before, and what its materials can't be used for.
+
+        Both at once, and the second only where there are materials: nobody waits longer for it.
+        """
+        if asked.publishes or not 0 < len(asked.request.materials) <= _KINDS_MAX:
+            return await self._known.get(asked.task_id), ()
+        return await asyncio.gather(self._known.get(asked.task_id), self._misfits(asked))
+
+    async def _misfits(self, asked: _Asked) -> tuple[Fault, ...]:
+        """As far as the read model knows what they are: an upload that goes on is judged later."""
+        claims, request = asked.claims, asked.request
+        found = await asyncio.gather(
+            *(self._kinds.get(MaterialId(material)) for material in request.materials)
+        )
+        own = (claims.user_id, claims.tenant_id)
+        kinds = [one.kind if one and one[:2] == own else None for one in found]
+        return faults_of_kinds(request.scene, request.wishes, kinds)
+
     async def _ask(
         self, command: SubmitTask, route: Route, fingerprint: str
     ) -> ReplyMessage | None:
@@ -216,6 +264,9 @@ class Submissions:
             raise invalid_body(error) from None
         if request.asks_full_size:  # it costs twice; whoever has seen the preview knows if it pays
             raise _wrong("parameters.size", _PUBLISH_IT)
+        faults = faults_of(request.scene, request.wishes, len(request.materials))
+        if faults:
+            raise _faulty(faults)
         return request
 
     async def _command(self, asked: "_Asked") -> SubmitTask:

@@ -10,12 +10,13 @@ signs, emoji in one colour.
 import functools
 import importlib.util
 import unicodedata
-from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 from fontTools.ttLib import TTFont  # type: ignore[import-untyped]
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
+
+from schema.scenes.smart import Family, Language
 
 Colour = tuple[int, int, int]
 
@@ -31,24 +32,6 @@ _NOT_AT_LINE_START = frozenset(
 _NOT_AT_LINE_END = frozenset("（［｛「『【〈《〔([{‘“")  # noqa: RUF001 - the same
 _JOINERS = frozenset("\u200d\ufe0e\ufe0f")
 _BLANK = " "
-
-
-class Family(StrEnum):
-    """What a template may ask for; each falls back on `SANS` for letters that it lacks."""
-
-    SANS = "sans"
-    SERIF = "serif"
-    HAND = "hand"
-    POSTER = "poster"
-
-
-class Language(StrEnum):
-    """Which form Han characters take: one code point looks different in each."""
-
-    CHINESE = "zh"
-    TRADITIONAL = "zh-Hant"
-    JAPANESE = "ja"
-    KOREAN = "ko"
 
 
 class TextStyle(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from schema.failures import FailureClass
+from schema.scenes.judging import BadParametersError, struct_of
 
 Json = dict[str, Any]
 """A JSON object, as it came over the wire: each pipeline turns it into a struct of its own."""
@@ -76,6 +77,8 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """Enough to go on from; None: there was nothing worth keeping."""
     saved_seconds: float = 0.0
     """Card time of this attempt that it keeps."""
+    started_anew: bool = False
+    """It did not go on from the checkpoint that it was given."""
 
 
 Report = Callable[[Progress], None]
@@ -146,6 +149,6 @@ class InputError(PipelineError):
 def parameters_of(work: Work, kind: type[_Parameters]) -> _Parameters:
     """Parameters of a work as a struct. Errors: InputError naming the field that is wrong."""
     try:
-        return msgspec.convert(work.parameters, kind)
-    except msgspec.ValidationError as error:
+        return struct_of(work.parameters, kind)
+    except BadParametersError as error:
         raise InputError(InputReason.PARAMETERS, f"The parameters are wrong: {error}") from error

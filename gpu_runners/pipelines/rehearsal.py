@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from typing import Annotated
 
 import msgspec
 
@@ -24,37 +23,13 @@ from gpu_runners.pipelines.pipeline import (
     parameters_of,
 )
 from schema.failures import FailureClass
+from schema.scenes.rehearsal import RehearsalParameters
 from schema.words import Scene
 
 _WAIT_SECONDS_MAX = 0.05
 """A step waits in pieces of this size, so that a stop is noticed at once."""
 
 _CRASH_EXIT = 70
-
-
-class RehearsalParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """How long the work takes in all; it is waited, not computed."""
-    steps: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 10
-    reports: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 10
-    fail: FailureClass | None = None
-    """End with this class, half way through."""
-    fail_on_attempts: tuple[int, ...] = ()
-    """The tokens that fail, crash or hang; empty: every one."""
-    crash: bool = False
-    """The process ends half way, without a word."""
-    hang: bool = False
-    """Half way the process stops to answer, to a request to end as well."""
-    no_op: bool = False
-    """Nothing is stored: the product has no files."""
-    save_steps: Annotated[int, msgspec.Meta(ge=0, le=100_000)] = 1
-    """It can be saved after each so many steps, and another attempt goes on there; 0: never."""
-    saving_seconds: Annotated[float, msgspec.Meta(ge=0, le=86_400)] = 0.0
-    """How long saving takes."""
-
-    def misbehaves(self, token: int) -> bool:
-        asked = self.crash or self.hang or self.fail is not None
-        return asked and (not self.fail_on_attempts or token in self.fail_on_attempts)
 
 
 class _Checkpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 
 from api import contracts
 from api.tasks import make_cursor, read_cursor
-from gpu_runners.pipelines.autocut import AutocutParameters
-from gpu_runners.pipelines.rehearsal import RehearsalParameters
 from schema.failures import FailureClass
+from schema.scenes.autocut import AutocutParameters
+from schema.scenes.rehearsal import RehearsalParameters
 from schema.words import Scene
 
 PAIRS: list[tuple[type[BaseModel], type[msgspec.Struct]]] = [

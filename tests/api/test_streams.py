@@ -232,7 +232,7 @@ def test_the_long_poll_tells_what_the_stream_tells(ann: Caller) -> None:
 
 
 def test_the_long_poll_answers_as_soon_as_something_happens(ann: Caller) -> None:
-    answer = ann.post({"scene": "matting", "prompt": "nobody serves this pool"})
+    answer = ann.post({"scene": "genai", "prompt": "nobody serves this pool"})
     task_id = answer.json()["task_id"]
     seq = ann.until(task_id, "QUEUED")["seq"]
     timer = threading.Timer(1.5, ann.http.post, (f"/v1/tasks/{task_id}/cancel",))

@@ -131,7 +131,7 @@ def test_the_rate_of_a_minute_is_refused_without_asking_the_decider(system: Syst
 def test_a_tier_or_scene_that_is_not_offered_is_refused_at_the_door(system: System) -> None:
     unknown = system.caller(tier="gold").post(REHEARSAL)
     assert (unknown.status_code, unknown.json()["code"]) == (403, "tier_unknown")
-    free = system.caller(tier="free").post({"scene": "genai"})
+    free = system.caller(tier="free").post({"scene": "genai", "prompt": "a fox"})
     assert (free.status_code, free.json()["code"]) == (403, "scene_not_offered")
 
 
@@ -182,7 +182,7 @@ def _created(ann: Caller) -> str:
 
 
 def _queued(ann: Caller) -> str:
-    answer = ann.post({"scene": "matting", "prompt": "nobody serves this pool"})
+    answer = ann.post({"scene": "genai", "prompt": "nobody serves this pool"})
     task_id: str = answer.json()["task_id"]
     ann.until(task_id, "QUEUED")
     return task_id
@@ -273,7 +273,7 @@ def test_a_list_is_filtered_by_status_and_scene(ann: Caller) -> None:
         return [task["task_id"] for task in tasks]
 
     assert listed(status="SUCCEEDED") == [done]
-    assert listed(scene="matting") == [queued]
+    assert listed(scene="genai") == [queued]
     assert sorted(listed(status=["SUCCEEDED", "QUEUED"])) == sorted([done, queued])
     assert listed(status="EXPIRED") == []
 

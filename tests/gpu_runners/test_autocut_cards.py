@@ -15,12 +15,13 @@ from PIL import Image, ImageDraw
 from cutlog.ffmpeg import run_ffmpeg
 from gpu_runners.pipelines.autocut.cards import Card, find_card
 from gpu_runners.pipelines.autocut.lettering import CardFinder, CardLook, look_at
-from gpu_runners.pipelines.autocut.parameters import AutocutParameters
 from gpu_runners.pipelines.autocut.survey import find_air
 from gpu_runners.pipelines.faces import Face, Look
 from gpu_runners.pipelines.fitting import Fit, lay_fit
-from gpu_runners.pipelines.fonts import Colour, Family, TextStyle
+from gpu_runners.pipelines.fonts import Colour, TextStyle
 from gpu_runners.pipelines.silence import Span, find_blank, without
+from schema.scenes.autocut import AutocutParameters
+from schema.scenes.smart import Family
 from tests.gpu_runners.conftest import Film, MakeFilm, cut
 from tests.support.cards import card, joined, still
 from tests.support.clips import samples

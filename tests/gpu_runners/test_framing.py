@@ -8,13 +8,13 @@ import pytest
 from gpu_runners.pipelines.analysis import Analysis
 from gpu_runners.pipelines.autocut.framing import (
     SPEED_MAX,
-    Aspect,
     Follow,
     Framing,
     frame_subject,
 )
 from gpu_runners.pipelines.faces import Face, Look
 from gpu_runners.pipelines.keep_list import KeepList, KeptRange
+from schema.scenes.autocut import Aspect
 from tests.support.features import made_up_analysis
 
 WIDE = Fraction(16, 9)

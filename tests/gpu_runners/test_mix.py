@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from cutlog.ffmpeg import decode_sound
-from gpu_runners.pipelines.autocut.parameters import AutocutParameters
 from gpu_runners.pipelines.autocut.survey import find_pauses
 from gpu_runners.pipelines.keep_list import KeepList, KeptRange
 from gpu_runners.pipelines.loudness import PEAK_DB, measured, settle
@@ -22,6 +21,7 @@ from gpu_runners.pipelines.render import (
     mix_sound,
 )
 from gpu_runners.pipelines.silence import Span
+from schema.scenes.autocut import AutocutParameters
 from tests.support.features import made_up_analysis
 from tests.support.signals import X264, flashes, write_sound
 

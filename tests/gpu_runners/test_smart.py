@@ -246,9 +246,9 @@ def test_words_of_nothing_but_controls_make_a_film_without_words(tmp_path: Path)
         ({"template": 7}, "parameters are wrong"),
         ({"texts": {"titel": "x"}}, "has no text `titel`; it has title"),
         ({"texts": {"title": "x" * 201}}, "length <= 200"),
-        ({"size": "8k"}, "matching regex"),
-        ({"aspect": "2:1"}, "Invalid enum value"),
-        ({"filter_complex": "movie=/etc/passwd"}, "unknown field"),
+        ({"size": "8k"}, "8k is none of 720p, 1080p"),
+        ({"aspect": "2:1"}, "2:1 is none of 16:9, 9:16, 1:1, 4:5"),
+        ({"filter_complex": "movie=/etc/passwd"}, "there is none of this name; there are template"),
     ],
 )
 def test_wrong_parameters_are_refused_with_the_field_that_is_wrong(

@@ -5,13 +5,12 @@ import pytest
 from PIL import Image
 
 from gpu_runners.pipelines.fonts import (
-    Family,
-    Language,
     TextStyle,
     clean,
     language_of,
     text_picture,
 )
+from schema.scenes.smart import Family, Language
 
 STYLE = TextStyle(pixels=40)
 

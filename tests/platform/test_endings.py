@@ -35,12 +35,12 @@ def test_a_task_that_waits_for_its_material_is_canceled_for_nothing(platform: Pl
 
 def test_a_task_that_waits_for_a_card_is_canceled_for_nothing(platform: Platform) -> None:
     with platform.person(tier="pro") as ann:
-        task_id = ann.submitted(scene="smart")["task_id"]
+        task_id = ann.submitted({"prompt": "a fox"}, scene="genai")["task_id"]
         ann.await_event(task_id, "task.queued.v1")
         assert ann.task(task_id)["status"] == "QUEUED"
         assert told(ann.cancel(task_id), 200)["status"] == "CANCELED"
         assert ann.await_end(task_id)["charge_micros"] == 0
-        assert ann.await_resolved("smart")["month"]["spent_micros"] == 0
+        assert ann.await_resolved("genai")["month"]["spent_micros"] == 0
 
 
 def test_a_running_task_is_stopped_and_pays_for_what_ran(platform: Platform) -> None:
@@ -60,7 +60,7 @@ def test_a_running_task_is_stopped_and_pays_for_what_ran(platform: Platform) -> 
 
 def test_canceling_twice_is_canceling_once(platform: Platform) -> None:
     with platform.person(tier="pro") as ann:
-        task_id = ann.submitted(scene="smart")["task_id"]
+        task_id = ann.submitted({"prompt": "a fox"}, scene="genai")["task_id"]
         first = told(ann.cancel(task_id), 200)
         again = told(ann.cancel(task_id), 200)
         assert (again["status"], again["seq"]) == (first["status"], first["seq"])

@@ -116,10 +116,10 @@ def test_a_deadline_is_honoured_or_refused_at_the_door_with_the_estimate(
         task = ann.await_end(made["task_id"])
         assert (task["status"], task["deadline_seconds"]) == ("SUCCEEDED", 86_400)
         assert task["card_measured"] is True
-        # Nobody serves pool B here, so no deadline can be promised; without one it may wait.
+        # Nobody serves pool C here, so no deadline can be promised; without one it may wait.
         late = ann.http.post(
             "/v1/tasks",
-            json={"scene": "smart", "deadline_seconds": 86_400},
+            json={"scene": "genai", "prompt": "a fox", "deadline_seconds": 86_400},
             headers={"Idempotency-Key": uuid4().hex},
         )
         problem = refused(late, 409, "deadline_too_soon")

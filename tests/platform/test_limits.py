@@ -151,7 +151,7 @@ def test_a_retry_needs_quota_like_a_submission(platform: Platform) -> None:
 
 def test_a_scene_or_a_tier_that_is_not_offered_is_refused(platform: Platform) -> None:
     with platform.person(tier="few") as ann, platform.person(tier="gold") as bob:
-        refused(ann.submit({}, scene="smart"), 403, "scene_not_offered")
+        refused(ann.submit({"prompt": "a fox"}, scene="genai"), 403, "scene_not_offered")
         refused(bob.submit(), 403, "tier_unknown")
 
 

@@ -148,7 +148,7 @@ def test_a_list_is_filtered_by_status_and_scene(platform: Platform) -> None:
     with platform.person(tier="pro") as ann:
         well = ann.submitted()["task_id"]
         badly = ann.submitted({"no_op": True, "fail": "input"})["task_id"]
-        waiting = ann.submitted(scene="smart")["task_id"]
+        waiting = ann.submitted({"prompt": "a fox"}, scene="genai")["task_id"]
         assert ann.await_end(well)["status"] == "SUCCEEDED"
         assert ann.await_end(badly)["status"] == "FAILED"
         ann.await_event(waiting, "task.queued.v1")
@@ -159,8 +159,8 @@ def test_a_list_is_filtered_by_status_and_scene(platform: Platform) -> None:
 
         assert listed(status="FAILED") == {badly}
         assert listed(status=["FAILED", "SUCCEEDED"]) == {well, badly}
-        assert listed(scene="smart") == {waiting}
-        assert listed(scene="smart", status="FAILED") == set()
+        assert listed(scene="genai") == {waiting}
+        assert listed(scene="genai", status="FAILED") == set()
         assert listed() == {well, badly, waiting}
         told(ann.cancel(waiting), 200)
 

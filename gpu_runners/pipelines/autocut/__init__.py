@@ -2,6 +2,5 @@
 
 from gpu_runners.pipelines.autocut.autocut import Autocut
 from gpu_runners.pipelines.autocut.facts import AutocutFacts
-from gpu_runners.pipelines.autocut.parameters import AutocutParameters
 
-__all__ = ["Autocut", "AutocutFacts", "AutocutParameters"]
+__all__ = ["Autocut", "AutocutFacts"]

@@ -21,7 +21,6 @@ from gpu_runners.pipelines.autocut.facts import (
     Thumbnails,
 )
 from gpu_runners.pipelines.autocut.framing import Framing, frame_subject
-from gpu_runners.pipelines.autocut.parameters import AutocutParameters, Size
 from gpu_runners.pipelines.autocut.survey import Survey, Surveyor, Track
 from gpu_runners.pipelines.autocut.timeline import write_timeline
 from gpu_runners.pipelines.autocut.titles import draw_title
@@ -53,6 +52,8 @@ from gpu_runners.pipelines.render import (
 )
 from gpu_runners.pipelines.silence import Span
 from schema.failures import FailureClass
+from schema.scenes.autocut import AutocutParameters
+from schema.scenes.judging import Size
 from schema.words import Scene
 
 _ANALYSED_PERCENT = 45.0

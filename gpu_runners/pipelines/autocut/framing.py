@@ -20,6 +20,7 @@ from gpu_runners.pipelines.autocut.lettering import CardLook
 from gpu_runners.pipelines.faces import Face, Look
 from gpu_runners.pipelines.fitting import Fit
 from gpu_runners.pipelines.keep_list import KeepList, KeptRange
+from schema.scenes.autocut import Aspect
 
 Path1 = NDArray[np.float64]
 """A position for each frame, 0 to 1 of the picture."""
@@ -46,21 +47,6 @@ _MOTION_LEADS = 0.5
 """Of being sure, from which on motion alone leads."""
 _DETAIL_PULL = 0.9
 """How far the camera leaves the middle for what there is to see."""
-
-
-class Aspect(StrEnum):
-    SOURCE = "source"
-    WIDE = "16:9"
-    SQUARE = "1:1"
-    TALL = "9:16"
-
-    @property
-    def ratio(self) -> Fraction | None:
-        """Width by height; None: that of the source."""
-        if self is Aspect.SOURCE:
-            return None
-        width, height = self.value.split(":")
-        return Fraction(int(width), int(height))
 
 
 class Follow(StrEnum):

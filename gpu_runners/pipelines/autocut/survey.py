@@ -9,7 +9,6 @@ from av.video.frame import VideoFrame
 
 from gpu_runners.pipelines.analysis import WINDOW_SECONDS, Analysis, Watch, analyse
 from gpu_runners.pipelines.autocut.lettering import CardFinder, CardLook
-from gpu_runners.pipelines.autocut.parameters import AutocutParameters
 from gpu_runners.pipelines.beats import RHYTHM_MIN, Beats, Onsets, find_beats
 from gpu_runners.pipelines.faces import FaceFinder, Look, face_model
 from gpu_runners.pipelines.hearing import RATE, listen
@@ -30,6 +29,7 @@ from gpu_runners.pipelines.silence import (
     without,
 )
 from gpu_runners.pipelines.speech import MODEL_FILE, Voice, speech_by_level
+from schema.scenes.autocut import AutocutParameters
 
 _SPEECH_SHARE_MIN = 0.2
 """Of the time, from which on a clip is somebody speaking, and pauses of the voice are dead air."""

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from gpu_runners.pipelines.fonts import Family, TextStyle, text_picture
+from gpu_runners.pipelines.fonts import TextStyle, text_picture
 from gpu_runners.pipelines.render import Geometry
+from schema.scenes.smart import Family
 
 _HEIGHT_SHARE = 0.1
 """Of the canvas's shorter side: the em of the letters."""

@@ -17,8 +17,9 @@ from PIL import Image
 
 from gpu_runners.pipelines.genai import schedulers
 from gpu_runners.pipelines.genai.checkpoints import Kept, UnusableError
-from gpu_runners.pipelines.genai.parameters import Kind, Order
+from gpu_runners.pipelines.genai.parameters import Order
 from gpu_runners.pipelines.genai.safety import refuse
+from schema.scenes.genai import Kind
 
 _LATENTS = "latents"
 _RANDOM = "random."

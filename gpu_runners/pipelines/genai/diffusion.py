@@ -18,9 +18,10 @@ import transformers
 
 from gpu_runners.device import Device, number_of
 from gpu_runners.pipelines.genai import schedulers, tiny
-from gpu_runners.pipelines.genai.parameters import Kind, Order, SchedulerName
+from gpu_runners.pipelines.genai.parameters import Order
 from gpu_runners.pipelines.pipeline import InputError, InputReason, PipelineError
 from schema.failures import FailureClass
+from schema.scenes.genai import Kind, SchedulerName
 
 # Typed in part only; what comes out of them gets its type where it is taken.
 _diffusers: Any = diffusers

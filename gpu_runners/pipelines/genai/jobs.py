@@ -13,8 +13,6 @@ from PIL import Image, ImageOps
 from gpu_runners.pipelines.genai.checkpoints import UnusableError
 from gpu_runners.pipelines.genai.clips import Cut, shown_size, take_frames, write_film
 from gpu_runners.pipelines.genai.parameters import (
-    GenaiParameters,
-    Kind,
     Order,
     clip_side,
     fitted,
@@ -26,6 +24,7 @@ from gpu_runners.pipelines.genai.smoothing import Smoothing
 from gpu_runners.pipelines.pipeline import ProductFile, Work
 from gpu_runners.pipelines.probe import SourceHeader
 from gpu_runners.pipelines.probe_limits import ProbeLimits
+from schema.scenes.genai import GenaiParameters, Kind
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,6 @@ from gpu_runners.device import CardClock, choose_device, free_memory, is_out_of_
 from gpu_runners.pipelines.genai import checkpoints
 from gpu_runners.pipelines.genai.jobs import ClipJob, Job, PicturesJob
 from gpu_runners.pipelines.genai.parameters import (
-    GenaiParameters,
-    Kind,
     Order,
     check,
     fitted,
@@ -44,6 +42,7 @@ from gpu_runners.pipelines.pipeline import (
 from gpu_runners.pipelines.probe import probe
 from gpu_runners.pipelines.probe_limits import ProbeLimits
 from schema.failures import FailureClass
+from schema.scenes.genai import GenaiParameters, Kind
 from schema.words import Scene
 
 if TYPE_CHECKING:
@@ -230,7 +229,11 @@ class _Attempt:
                 begun = None
         except _AskedError:
             path = self._work.directory / CHECKPOINT
-            return Saved(path=path, saved_seconds=round(self._clock.seconds(), 3))
+            return Saved(
+                path=path,
+                saved_seconds=round(self._clock.seconds(), 3),
+                started_anew=self._anew is not None,
+            )
         self._report(Progress(percent=_MADE_PERCENT, phase="storing"))
         files, made = self._job.store()
         facts = self._facts(made)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from gpu_runners.pipelines.genai.checkpoints import Kept, UnusableError
-from gpu_runners.pipelines.genai.parameters import SchedulerName
 from gpu_runners.pipelines.pipeline import InputError, InputReason
+from schema.scenes.genai import SchedulerName
 
 _library: Any = diffusers
 """Typed in part only; what comes out of it gets its type where it is taken."""

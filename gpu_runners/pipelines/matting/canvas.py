@@ -7,9 +7,9 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from gpu_runners.pipelines.matting.parameters import Format, MattingParameters
 from gpu_runners.pipelines.matting.pixels import OPAQUE, Colours, CutOut, Plane
 from gpu_runners.pipelines.pipeline import InputError, InputReason
+from schema.scenes.matting import Format, MattingParameters
 
 SUFFIXES = {Format.PNG: ".png", Format.WEBP: ".webp", Format.JPEG: ".jpg"}
 CONTENT_TYPES = {

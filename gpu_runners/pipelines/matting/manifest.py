@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpu_runners.pipelines.matting.parameters import MattingParameters
+from schema.scenes.matting import MattingParameters
 
 
 class Kind(StrEnum):

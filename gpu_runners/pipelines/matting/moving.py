@@ -25,7 +25,6 @@ from PIL import Image
 from gpu_runners.pipelines.colours import in_srgb, made_profile
 from gpu_runners.pipelines.matting.canvas import Box, on_colour, refuse_long_sides, squared
 from gpu_runners.pipelines.matting.cutting import cut, no_subject
-from gpu_runners.pipelines.matting.parameters import Format, MattingParameters
 from gpu_runners.pipelines.matting.pixels import Colours, CutOut, Picture, Soft
 from gpu_runners.pipelines.matting.saliency import Saliency
 from gpu_runners.pipelines.matting.stills import Still, read_frames
@@ -35,6 +34,7 @@ from gpu_runners.pipelines.probe_limits import ProbeLimits
 from gpu_runners.pipelines.signatures import FILM
 from gpu_runners.pipelines.smart.ffmpeg import loudest, reading
 from schema.failures import FailureClass
+from schema.scenes.matting import Format, MattingParameters
 
 FRAMES_MAX = 1_800
 """Of one film or animation: each costs as much as a picture."""

@@ -19,7 +19,7 @@ from gpu_runners.pipelines.matting import manifest, trimming
 from gpu_runners.pipelines.matting.canvas import CONTENT_TYPES, SUFFIXES, encoded, laid_out
 from gpu_runners.pipelines.matting.cutting import LOWER_WORK_SIDE_MAX, WORK_SIDE_MAX, cut
 from gpu_runners.pipelines.matting.manifest import Entry, Kind, Manifest, Status
-from gpu_runners.pipelines.matting.parameters import MattingParameters, wishes_of
+from gpu_runners.pipelines.matting.parameters import wishes_of
 from gpu_runners.pipelines.matting.pixels import Colours
 from gpu_runners.pipelines.matting.saliency import Saliency
 from gpu_runners.pipelines.matting.sheet import Sheet, tile
@@ -37,6 +37,7 @@ from gpu_runners.pipelines.pipeline import (
     Work,
 )
 from gpu_runners.pipelines.probe_limits import ProbeLimits
+from schema.scenes.matting import MattingParameters
 from schema.words import Scene
 
 if TYPE_CHECKING:

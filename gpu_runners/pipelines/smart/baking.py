@@ -7,7 +7,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageEnhance, ImageFilter
 
 from gpu_runners.pipelines.smart.focus import Focus, Window, crop_around
 from gpu_runners.pipelines.smart.looks import applied
-from gpu_runners.pipelines.smart.template import Fit, Look
+from schema.scenes.smart import Fit, Look
 
 _COVER_KEEPS_MIN = 0.42
 """A photo that would lose more than the rest of this is shown whole instead."""

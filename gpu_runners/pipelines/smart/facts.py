@@ -5,8 +5,8 @@ import itertools
 import msgspec
 
 from gpu_runners.pipelines.smart.preparing import Shown
-from gpu_runners.pipelines.smart.template import Template
 from gpu_runners.pipelines.smart.timeline import RATE, Timeline
+from schema.scenes.smart import Template
 
 
 class ShownFacts(msgspec.Struct, frozen=True, kw_only=True):

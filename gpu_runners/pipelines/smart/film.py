@@ -8,18 +8,15 @@ the inputs read and the time of the film that is written.
 import itertools
 import os
 from pathlib import Path
-from typing import Annotated
 
 import av
 import msgspec
 
 from gpu_runners.device import cpu_seconds
-from gpu_runners.pipelines.fonts import Language
 from gpu_runners.pipelines.meter import Meter
 from gpu_runners.pipelines.pipeline import (
     InputError,
     InputReason,
-    Json,
     Pipeline,
     PipelineError,
     Product,
@@ -45,40 +42,23 @@ from gpu_runners.pipelines.smart.sound import (
     read_track,
     track_for,
 )
-from gpu_runners.pipelines.smart.template import (
-    Aspect,
-    Template,
-    Wording,
-    template_inline,
-    template_named,
-)
+from gpu_runners.pipelines.smart.template import template_inline, template_named
 from gpu_runners.pipelines.smart.timeline import Grid, Source, Timeline, even, make_timeline
 from schema.failures import FailureClass
+from schema.scenes.judging import Size
+from schema.scenes.smart import INPUTS_MAX, Aspect, SmartParameters, Template, unknown_texts
 from schema.words import Scene
 
 _READ_PERCENT = 20.0
 _PREPARED_PERCENT = 36.0
 _RENDERED_PERCENT = 98.0
-_SHORT_SIDES = {"720p": 720, "1080p": 1080}
+_SHORT_SIDES = {Size.PREVIEW: 720, Size.FULL: 1080}
 _LOWER_SHORT_SIDE = 480
 _BIT_RATES = {480: "1200k", 720: "2000k", 1080: "6000k"}
 _RATE_FACTORS = {480: 22, 720: 21, 1080: 20}
-_INPUTS_MAX = 60
 _NAME_SHOWN = 60
 _TEMPO_SPREAD = 1.42
 """A track more than this much faster or slower than the template is counted in other beats."""
-
-
-class SmartParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    template: str | Json = "postcard"
-    """The name of a shipped template, or a template itself."""
-    texts: Annotated[dict[str, Wording], msgspec.Meta(max_length=20)] = {}
-    """Words for the template's texts, by their keys."""
-    aspect: Aspect | None = None
-    size: Annotated[str, msgspec.Meta(pattern=r"^(720p|1080p)$")] = "720p"
-    clip_sound: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    language: Language | None = None
-    """Of the words, for the forms of Han characters; None: judged by the letters."""
 
 
 class _Read(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,10 +130,10 @@ class Smart:
         """Open all inputs. Errors: InputError that names the one that is refused."""
         if not work.inputs:
             raise InputError(InputReason.INPUTS, "A film needs at least one photo or clip.")
-        if len(work.inputs) > _INPUTS_MAX:
+        if len(work.inputs) > INPUTS_MAX:
             raise InputError(
                 InputReason.INPUTS,
-                f"{len(work.inputs)} inputs were given; at most {_INPUTS_MAX} are taken.",
+                f"{len(work.inputs)} inputs were given; at most {INPUTS_MAX} are taken.",
             )
         names: list[str] = []
         pictures: list[Photo | Clip] = []
@@ -257,14 +237,8 @@ def _part(seconds: float, timeline: Timeline) -> float:
 def _template_of(parameters: SmartParameters) -> Template:
     given = parameters.template
     template = template_named(given) if isinstance(given, str) else template_inline(given)
-    known = [text.key for text in template.texts]
-    unknown = [key for key in parameters.texts if key not in known]
-    if unknown:
-        raise InputError(
-            InputReason.PARAMETERS,
-            f"The template `{template.name}` has no text `{unknown[0][:_NAME_SHOWN]}`; "
-            f"it has {', '.join(known) or 'none'}.",
-        )
+    for fault in unknown_texts(template, parameters):
+        raise InputError(InputReason.PARAMETERS, fault.message)
     return template
 
 

@@ -16,8 +16,8 @@ from gpu_runners.pipelines.probe_limits import ProbeLimits
 from gpu_runners.pipelines.smart.ffmpeg import reading
 from gpu_runners.pipelines.smart.music import RATE as AUDIO_RATE
 from gpu_runners.pipelines.smart.sound import raw_input
-from gpu_runners.pipelines.smart.template import Entrance, TransitionKind
 from gpu_runners.pipelines.smart.timeline import RATE, Caption, Segment, Timeline
+from schema.scenes.smart import Entrance, TransitionKind
 
 THUMBNAILS = 10
 THUMBNAIL_HEIGHT = 120

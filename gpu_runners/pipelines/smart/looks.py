@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFilter
 
-from gpu_runners.pipelines.smart.template import Look
+from schema.scenes.smart import Look
 
 Colours = npt.NDArray[np.float64]
 """n x 3, red, green, blue, 0 to 1."""

@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from gpu_runners.pipelines.smart.template import Backdrop, Cell, rgb
+from gpu_runners.pipelines.smart.template import rgb
 from gpu_runners.pipelines.smart.timeline import even
+from schema.scenes.smart import Backdrop, Cell
 
 _FINER = 2
 """Holes are drawn this much larger and made smaller, so that their edges are smooth."""

@@ -10,7 +10,7 @@ import math
 import msgspec
 
 from gpu_runners.pipelines.smart.focus import Focus, Window
-from gpu_runners.pipelines.smart.template import Move
+from schema.scenes.smart import Move
 
 _SHAKE = 0.012
 _PUNCH = 0.075

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_runners.pipelines.smart.template import MusicStyle
+from schema.scenes.smart import MusicStyle
 
 RATE = 48_000
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpu_runners.pipelines.fonts import Language, TextStyle, text_picture
+from gpu_runners.pipelines.fonts import TextStyle, text_picture
 from gpu_runners.pipelines.smart.baking import baked, contained, fit_for
 from gpu_runners.pipelines.smart.clips import Clip, best_moment, focus_along, with_used
 from gpu_runners.pipelines.smart.focus import Focus, Heads, Window, focus_of, heads_in, top_of
@@ -28,8 +28,9 @@ from gpu_runners.pipelines.smart.moves import Beat, views_of, warp, window_of
 from gpu_runners.pipelines.smart.pictures import Photo
 from gpu_runners.pipelines.smart.placing import Rectangle, shifts
 from gpu_runners.pipelines.smart.sound import ClipSound
-from gpu_runners.pipelines.smart.template import Cell, Fit, Look, Template, rgb
+from gpu_runners.pipelines.smart.template import rgb
 from gpu_runners.pipelines.smart.timeline import RATE, Piece, Segment, Timeline, even
+from schema.scenes.smart import Cell, Fit, Language, Look, Template
 
 _SLOWEST = 0.6
 """A clip too short for its slot is slowed down, to this at most; then its last picture stays."""

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import msgspec
 
-from gpu_runners.pipelines.smart.template import (
+from schema.scenes.smart import (
     Aspect,
     Cell,
     Kind,

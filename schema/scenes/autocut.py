@@ -1,23 +1,34 @@
 """What a caller may ask of AutoCut."""
 
+from collections.abc import Iterator
 from enum import StrEnum
+from fractions import Fraction
 from typing import Annotated
 
 import msgspec
 
-from gpu_runners.pipelines.autocut.framing import Aspect
+from schema.scenes.judging import Fault, Size, Strict
 
 TITLE_CHARACTERS_MAX = 120
+INPUTS_MAX = 2
 
 
-class Size(StrEnum):
-    """Lines of the film's shorter side: the first to look at, the second to publish."""
+class Aspect(StrEnum):
+    SOURCE = "source"
+    WIDE = "16:9"
+    SQUARE = "1:1"
+    TALL = "9:16"
 
-    PREVIEW = "720p"
-    FULL = "1080p"
+    @property
+    def ratio(self) -> Fraction | None:
+        """Width by height; None: that of the source."""
+        if self is Aspect.SOURCE:
+            return None
+        width, height = self.value.split(":")
+        return Fraction(int(width), int(height))
 
 
-class AutocutParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AutocutParameters(Strict, frozen=True, kw_only=True):
     target_seconds: Annotated[float, msgspec.Meta(ge=1, le=600)] = 15.0
     min_shot_seconds: Annotated[float, msgspec.Meta(ge=0.2, le=30)] = 1.0
     silence_db: Annotated[float, msgspec.Meta(ge=-90, le=-10)] = -40.0
@@ -33,3 +44,13 @@ class AutocutParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Stands on the first seconds of the film; empty: none."""
     beats: bool = True
     """Cut to the beats of the music, if there is any with a beat."""
+
+
+def faults(materials: int) -> Iterator[Fault]:
+    """What is wrong with the number of materials."""
+    if not 1 <= materials <= INPUTS_MAX:
+        yield Fault(
+            "materials",
+            "AutoCut takes one video and, beside it, one piece of music; "
+            f"{materials} files were given.",
+        )
