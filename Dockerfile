@@ -48,8 +48,7 @@ STOPSIGNAL SIGTERM
 FROM base AS runner
 COPY --from=build-runner /venv /venv
 COPY --from=models /app/.cutlog/models /opt/cutlog/models
-# What numba compiles is kept where the user may write.
-ENV CUTLOG_RUNNER_MODELS_DIRECTORY=/opt/cutlog/models NUMBA_CACHE_DIR=/var/lib/cutlog/work/numba
+ENV CUTLOG_RUNNER_MODELS_DIRECTORY=/opt/cutlog/models
 CMD ["python", "-m", "gpu_runners"]
 
 FROM base AS app

@@ -91,7 +91,8 @@ def figures(
                 objectives.append(
                     Objective("estimate_error", pool_id, lane, value, None, high, cases)
                 )
-        objectives.append(_utilisation(pool_id, use.get(pool_id)))
+        waiting = any(row["pool_id"] == pool_id for row in recent.oldest)
+        objectives.append(_utilisation(pool_id, use.get(pool_id), waiting=waiting))
         ends = [row for row in recent.ends if row["pool_id"] == pool_id]
         objectives.append(_failures(pool_id, ends))
         objectives.append(_card_seconds(pool_id, pool, ends))
@@ -108,9 +109,13 @@ def _wait(pool_id: str, lane: str, row: Row | None, high: int) -> Objective:
     return Objective("wait_p95_seconds", pool_id, lane, value, None, high, cases)
 
 
-def _utilisation(pool_id: str, row: Row | None) -> Objective:
-    """Slots taken of the slots there were, over the window."""
-    value = row["used_ms"] / row["slots_ms"] if row is not None and row["slots_ms"] else None
+def _utilisation(pool_id: str, row: Row | None, *, waiting: bool) -> Objective:
+    """Slots taken of the slots there were, over the window; not known where there was no work.
+
+    Slots that stand empty while something waits are a miss.
+    """
+    known = row is not None and row["slots_ms"] and (row["used_ms"] or waiting)
+    value = row["used_ms"] / row["slots_ms"] if row is not None and known else None
     return Objective("utilisation", pool_id, None, value, *UTILISATION, 0)
 
 

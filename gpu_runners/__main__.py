@@ -1,6 +1,7 @@
 """`python -m gpu_runners`: one runner, with the settings of its environment."""
 
 import asyncio
+import logging
 import os
 import shutil
 import signal
@@ -13,24 +14,31 @@ import uvloop
 
 from gpu_runners.metrics import Metrics
 from gpu_runners.objects import AttemptStore
-from gpu_runners.runner import Runner
+from gpu_runners.pipelines.needs import lacking
+from gpu_runners.runner import Runner, worker_options
 from schema.settings import Kafka, Objects, Settings, SettingsError, load, need
+from schema.settings import Runner as RunnerSettings
 from schema.wires.keys import FileKeyStore
 from schema.wires.log import LogWriter
 from schema.wires.objects import ObjectStore
 from schema.wires.processes import collect_rarely
 from schema.wires.telemetry import (
     HealthServer,
+    facts,
     new_registry,
     set_up_logging,
     write_ready_file,
 )
+from schema.words import Scene
+
+log = logging.getLogger(__name__)
 
 
 async def run(settings: Settings) -> None:
     """Compose the process by hand and run it until SIGTERM or a spot notice."""
     kafka: Kafka = need(settings, "kafka")
     objects: Objects = need(settings, "objects")
+    look_at_needs(settings.runner)
     scratch = Path(settings.runner.work_directory)
     shutil.rmtree(scratch, ignore_errors=True)  # what an earlier start left is nobody's
     scratch.mkdir(parents=True)  # noqa: ASYNC240 - once, before anything waits
@@ -76,6 +84,22 @@ async def run(settings: Settings) -> None:
         finally:
             await writer.stop()
             await health.stop()
+
+
+def look_at_needs(settings: RunnerSettings) -> None:
+    """Say what this runner can't make before it takes work.
+
+    Which scenes its pool gives it is the policy's, so that is only logged; a scene that it was told
+    to get ready for is one that it will be given. Errors: SettingsError.
+    """
+    options = worker_options(settings)
+    for scene in Scene:
+        why = lacking(scene, options)
+        if why is None:
+            continue
+        if scene in options.scenes:
+            raise SettingsError(f"CUTLOG_RUNNER_WARM_SCENES: {scene} can't be made here: {why}")
+        log.info("a scene can't be made here", extra=facts(scene=scene.value, why=why))
 
 
 def _ways(objects: Objects) -> list[Objects]:

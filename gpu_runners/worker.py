@@ -154,11 +154,10 @@ class _Bench:
 
     def warm(self, scene: Scene) -> None:
         """Get a scene ready. What can't be loaded is told by its first work, and ends no worker."""
-        pipeline = self.pipeline(scene)
-        if not isinstance(pipeline, _Warmable):
-            return
         try:
-            pipeline.warm()
+            pipeline = self.pipeline(scene)
+            if isinstance(pipeline, _Warmable):
+                pipeline.warm()
         except Exception:  # noqa: BLE001 - whatever it is, other scenes are still done
             traceback.print_exc()
 

@@ -59,6 +59,20 @@ def test_use_is_slots_taken_of_the_slots_there_were() -> None:
     assert _of(figures(POLICY, _recent(use=idle), {}).objectives, "utilisation").kept is None
 
 
+def test_where_nothing_ran_and_nothing_waits_the_use_is_not_known_and_not_told() -> None:
+    stood = [{"pool_id": "A", "used_ms": 0, "slots_ms": 600_000}]
+    idle = figures(POLICY, _recent(use=stood), {})
+    one = _of(idle.objectives, "utilisation")
+    assert (one.value, one.kept) == (None, None)
+    waits = [{"pool_id": "A", "lane": "p1", "seconds": 9.0}]
+    stuck = figures(POLICY, _recent(use=stood, oldest=waits), {})
+    one = _of(stuck.objectives, "utilisation")
+    assert (one.value, one.kept) == (0.0, False), "slots stand empty and somebody waits"
+    elsewhere = [{"pool_id": "B", "lane": "p1", "seconds": 9.0}]
+    other = figures(POLICY, _recent(use=stood, oldest=elsewhere), {})
+    assert _of(other.objectives, "utilisation").kept is None
+
+
 def test_only_ends_that_are_ours_are_failures() -> None:
     ends: list[dict[str, Any]] = [
         {"pool_id": "A", "outcome": "succeeded", "cause": None, "ended": 980, "card_ms": 1},

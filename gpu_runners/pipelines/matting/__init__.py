@@ -2,6 +2,7 @@
 
 ```
 stills -> saliency -> edges -> cutting -> canvas -> shelf      pictures
+edges: rests on closed_form and fringes
 moving: the same for each frame of an animation or a film
 scene: the task as a whole; manifest, sheet: what is told of it
 ```

@@ -15,14 +15,13 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
+from gpu_runners.pipelines.matting.closed_form import WINDOW, solved
 from gpu_runners.pipelines.matting.fringes import nearby
 from gpu_runners.pipelines.matting.pixels import Soft
 
 SOLVED_SIDE = 256
 """The longer side of the copy on which the closed form is solved."""
 
-_WINDOW = 3
-"""The closed form joins the pixels of each square of this side; it needs one at least."""
 _SURE_SUBJECT = 0.9
 _SURE_GROUND = 0.1
 _LIKELY_SUBJECT = 0.5
@@ -44,10 +43,6 @@ class _Band(NamedTuple):
     ground: npt.NDArray[np.bool_]
 
     @property
-    def trimap(self) -> npt.NDArray[np.float64]:
-        return np.where(self.subject, 1.0, np.where(self.ground, 0.0, 0.5))
-
-    @property
     def is_closed(self) -> bool:
         """Whether there is anything to find out, and something to find it out from."""
         known = self.subject | self.ground
@@ -62,8 +57,8 @@ def refine(colours: Soft, mask: Soft) -> Soft | None:
     height, width = colours.shape[:2]
     scale = min(1.0, SOLVED_SIDE / max(height, width))
     # The thin side of a strip is shrunk less: the model looks at squares of pixels.
-    wide, high = (min(side, max(_WINDOW, round(side * scale))) for side in (width, height))
-    if min(wide, high) < _WINDOW:
+    wide, high = (min(side, max(WINDOW, round(side * scale))) for side in (width, height))
+    if min(wide, high) < WINDOW:
         return None
     size = wide, high
     shrunk = cv2.resize(colours, size, interpolation=cv2.INTER_AREA)
@@ -71,7 +66,7 @@ def refine(colours: Soft, mask: Soft) -> Soft | None:
     band = _band(cv2.resize(mask, size), max(size) / max(mask.shape))
     if not band.is_closed:
         return None
-    alpha = _solved(small, band)
+    alpha = solved(small, band.subject, band.ground, _REGULARITY)
     if alpha is None:
         return None
     full = _guided(small, alpha, colours, _GUIDE_SMOOTHNESS)
@@ -83,20 +78,6 @@ def refine(colours: Soft, mask: Soft) -> Soft | None:
     full[subject > 0] = 1.0
     full[ground > 0] = 0.0
     return full
-
-
-def _solved(small: Soft, band: _Band) -> Soft | None:
-    """The closed form in the band; None where the picture is too flat to tell."""
-    # Only whoever refines pays for it: the library brings a compiler along, and takes a second.
-    from pymatting.alpha.estimate_alpha_cf import estimate_alpha_cf  # noqa: PLC0415
-
-    try:
-        solved = estimate_alpha_cf(
-            small.astype(np.float64), band.trimap, laplacian_kwargs={"epsilon": _REGULARITY}
-        )
-    except ValueError:  # the preconditioner gives up on some very flat pictures
-        return None
-    return np.asarray(solved).astype(np.float32)
 
 
 def _band(mask: Soft, scale: float) -> _Band:

@@ -10,13 +10,14 @@ import onnxruntime
 
 from gpu_runners.pipelines.matting.network import NetworkError, said_anew
 from gpu_runners.pipelines.matting.pixels import Colours, Soft
+from gpu_runners.pipelines.needs import CUT_OUT_MODEL
 from gpu_runners.pipelines.pipeline import PipelineError
 from schema.failures import FailureClass
 
 SIDE = 320
 """The network sees every picture as a square of this side."""
 
-MODEL = "u2netp.onnx"
+MODEL = CUT_OUT_MODEL
 
 _MEAN = np.array((0.485, 0.456, 0.406), np.float32)
 _SPREAD = np.array((0.229, 0.224, 0.225), np.float32)
@@ -67,7 +68,8 @@ def _load(path: Path) -> onnxruntime.InferenceSession:
     if not path.is_file():
         raise PipelineError(
             FailureClass.INTERNAL,
-            f"The runner lacks the model {path.name}: `make setup` brings it.",
+            f"The runner lacks the model {path.name}: `make setup` brings it, and "
+            "CUTLOG_RUNNER_MODELS_DIRECTORY names its folder.",
         )
     options = onnxruntime.SessionOptions()
     # Two pictures at once with a thread each do more than one picture with two threads: reading

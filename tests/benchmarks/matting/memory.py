@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from gpu_runners.pipelines.matting import Matting
-from gpu_runners.pipelines.matting.parameters import PICTURES_MAX
 from gpu_runners.pipelines.pipeline import Progress, Work
+from schema.scenes.matting import PICTURES_MAX
 from tests.benchmarks.matting.ours import MODELS
 from tests.support.hairy import hairy, write
 
