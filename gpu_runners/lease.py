@@ -1,13 +1,20 @@
-"""When a runner must stop by itself: its lease, counted from the sending of the answered beat.
+"""When a runner must stop by itself: at the end of its lease, or when its card is taken away.
+
+A lease counts from the sending of the answered beat.
 
 The runner's own clock measures only durations; which beat was answered comes from the log.
 Counting from the sending, the runner stops no later than the pool gives its attempts away.
 """
 
+import math
 import time
 from collections import OrderedDict
 
+from schema.commands import NOTICE_SECONDS_MAX
+
 _BEATS_REMEMBERED = 64
+_SAVE_SHARE = 0.75
+"""Of a notice, what saving may take: the pool gives up later, and the card is gone last."""
 
 
 def clock() -> float:
@@ -50,3 +57,22 @@ class Lease:
     def holds(self, at: float) -> bool:
         """Whether work may go on at `at`."""
         return self._until is not None and at < self._until
+
+
+class Notice:
+    """A notice that the card is gone in so long. Times are seconds of `clock`."""
+
+    def __init__(self, seconds: float, came_at: float) -> None:
+        self._seconds = min(seconds, NOTICE_SECONDS_MAX)
+        self._came_at = came_at
+
+    def _left(self, share: float, at: float) -> float:
+        return self._seconds * share - (at - self._came_at)
+
+    def save_seconds(self, at: float) -> float:
+        """How long saving may take from `at` on; below 0: there is no time for it."""
+        return self._left(_SAVE_SHARE, at)
+
+    def told_seconds(self, at: float) -> int:
+        """What the pool is told at `at`: in so long the card is gone."""
+        return max(math.ceil(self._left(1, at)), 1)

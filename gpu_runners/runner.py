@@ -20,7 +20,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from gpu_runners.attempts import Attempt, End, Store, fail, finish, free_slot
-from gpu_runners.lease import Lease, clock
+from gpu_runners.lease import Lease, Notice, clock
 from gpu_runners.metrics import Metrics
 from gpu_runners.pipelines import rehearsal
 from gpu_runners.pipelines.pipeline import PipelineError, Work
@@ -79,8 +79,6 @@ _FAREWELL_SECONDS = 5.0
 _FAREWELL_BEAT_SECONDS = 0.25
 _YIELD_SHARE = 0.9
 """Of the time that a pool gives for a yield: then its runner tells of the end, and not the pool."""
-_SPOT_SHARE = 0.75
-"""Of the notice, what saving may take: the rest is for telling and for the pool's answer."""
 
 
 MEGABYTE = 1_000_000
@@ -361,7 +359,7 @@ class Incarnation:
         spot = notice.is_set()
         if not spot:
             await self._tell_draining(LossCause.DRAINED)
-            spot = await self._grace(notice)
+            spot = await self._grace(notice, self._settings.drain_seconds)
         if spot:
             await self._tell_draining(LossCause.SPOT)
         for attempt in list(self._attempts.values()):
@@ -369,6 +367,8 @@ class Incarnation:
                 LossCause.SPOT if spot else LossCause.DRAINED,
                 self._last_seconds(attempt, spot=spot),
             )
+        if not spot and await self._grace(notice, None):
+            await self._tell_draining(LossCause.SPOT)
         await self._await_attempts(None)
         await self._farewell()
 
@@ -376,12 +376,15 @@ class Incarnation:
         """How long it may still take: what is made already is waited for longer."""
         settings = self._settings
         if spot:
-            return settings.spot_notice_seconds * _SPOT_SHARE
+            return self._runner.notice.save_seconds(clock())
         return settings.drain_storing_seconds if attempt.is_storing else settings.save_seconds
 
     async def _tell_draining(self, cause: LossCause) -> None:
         self._draining = cause
         log.info("draining", extra=facts(**self._facts(), cause=cause, attempts=self.busy))
+        notice_seconds = 0
+        if cause is LossCause.SPOT:
+            notice_seconds = self._runner.notice.told_seconds(clock())
         await self.tell(
             DrainRunner(
                 command_id=CommandId(f"drain-{cause}-{self.who.incarnation_id}"),
@@ -389,13 +392,14 @@ class Incarnation:
                 runner_id=self.who.runner_id,
                 incarnation_id=self.who.incarnation_id,
                 spot=cause is LossCause.SPOT,
+                notice_seconds=notice_seconds,
             )
         )
 
-    async def _grace(self, notice: asyncio.Event) -> bool:
-        """Let finish what ends in time; whether the card is being taken away meanwhile."""
+    async def _grace(self, notice: asyncio.Event, seconds: float | None) -> bool:
+        """Let end what ends in time (None: all); whether the card is being taken away meanwhile."""
         noticed = asyncio.create_task(notice.wait())
-        waited = asyncio.create_task(self._await_attempts(self._settings.drain_seconds))
+        waited = asyncio.create_task(self._await_attempts(seconds))
         try:
             await asyncio.wait([noticed, waited], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -498,7 +502,9 @@ class Runner:
         self._scratch = Path(settings.work_directory).resolve()
         self._numbers = itertools.count(1)
         self._stopping = asyncio.Event()
-        self._notice = asyncio.Event()
+        self._noticed = asyncio.Event()
+        self.notice = Notice(settings.spot_notice_seconds, clock())
+        """The one that came, once `_noticed` is set."""
         self._leaving = asyncio.Event()
         self._hints: set[asyncio.Task[None]] = set()
         self._incarnation: Incarnation | None = None
@@ -510,10 +516,11 @@ class Runner:
 
     def take_away(self) -> None:
         """The card is being taken away: save and give back everything, then end."""
-        if not self._notice.is_set():
+        if not self._noticed.is_set():
             log.warning("the card is being taken away", extra=facts(pool=self.settings.pool_id))
             self.metrics.spot_notices.inc()
-            self._notice.set()
+            self.notice = Notice(self.settings.spot_notice_seconds, clock())
+            self._noticed.set()
             self._leaving.set()
 
     @property
@@ -563,7 +570,7 @@ class Runner:
             background += [leaving, over]  # type: ignore[list-item]
             await asyncio.wait(background, return_when=asyncio.FIRST_COMPLETED)
             if self._leaving.is_set() and not incarnation.over.is_set():
-                draining = asyncio.create_task(incarnation.drain(self._notice))
+                draining = asyncio.create_task(incarnation.drain(self._noticed))
                 background.append(draining)
                 await asyncio.wait([draining, over], return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -600,21 +607,21 @@ class Runner:
         except TimeoutError:
             return
 
-    def _noticed(self) -> bool:
+    def _notice_stands(self) -> bool:
         path = self.settings.spot_notice_file
         return bool(path) and Path(path).exists()
 
     async def _watch_notice(self) -> None:
         """Whoever takes the card away makes a file; nothing tells of it but a look."""
         while self.settings.spot_notice_file:
-            if await asyncio.to_thread(self._noticed):
+            if await asyncio.to_thread(self._notice_stands):
                 self.take_away()
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _await_no_notice(self) -> None:
         """A runner that is started on a card that is being taken away asks for no work."""
-        while await asyncio.to_thread(self._noticed) and not self._leaving.is_set():
+        while await asyncio.to_thread(self._notice_stands) and not self._leaving.is_set():
             await self._pause(_LOOK_SECONDS)
 
     # --- what incarnations share -----------------------------------------------------------------

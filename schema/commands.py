@@ -4,7 +4,7 @@ Grouped by the topic that carries them. `reply_to` is the partition of `replies`
 that waits, or None when nobody does. Durations travel in messages, deadlines never do.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
@@ -23,12 +23,14 @@ from schema.ids import (
     TraceId,
     UserId,
 )
-from schema.message import Message, Micros, Milliseconds, Parameters, Part, Seq, Token
+from schema.message import Instant, Message, Micros, Milliseconds, Parameters, Part, Seq, Token
 from schema.policy import Policy, Price
 from schema.refusals import MaterialRefusal
 from schema.words import CancelCause, Lane, LossCause, MediaKind, MoveReason, ResultEnd, Scene
 
 Bytes = Annotated[int, msgspec.Meta(ge=0, le=10**13)]
+NOTICE_SECONDS_MAX: Final = 600
+"""No notice that a card is taken away counts as longer, whatever its runner says."""
 
 
 class Command(Message):
@@ -139,6 +141,11 @@ class ReleaseKey(Command, tag="key.release.v1"):
     key stays quarantined. None: it is never applied."""
     discard: bool = False
     """The letter is thrown away."""
+    discarded: bytes | None = None
+    """The record of a letter that is thrown away: what was set aside for it is given back."""
+    unknown_at: Instant | None = None
+    """When the read model was asked for the task that `redrive` would begin, and had none, by the
+    clock of whoever asked. None: nobody asked, and nothing that begins a task is applied."""
 
 
 # --- task-commands ------------------------------------------------------------------------------
@@ -252,6 +259,8 @@ class AttemptYielded(Command, tag="task.yield.v1"):
     card_ms: Milliseconds = 0
     saved_ms: Milliseconds = 0
     """The part of `card_ms` that the checkpoint keeps; the rest is burnt."""
+    started_anew: bool = False
+    """It could not go on from the checkpoint that it was given, and began from the beginning."""
 
 
 class ReportMilestone(Command, tag="task.milestone.v1"):
@@ -421,6 +430,8 @@ class DrainRunner(Command, tag="pool.drain_runner.v1"):
     incarnation_id: IncarnationId
     spot: bool = False
     """Its card is being taken away."""
+    notice_seconds: int = 0
+    """In so long it is gone; 0: the runner does not say."""
 
 
 class PauseLane(Command, tag="pool.pause_lane.v1"):

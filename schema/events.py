@@ -243,7 +243,9 @@ class TaskRequeued(OfTask, tag="task.requeued.v1"):
     """From here on it is made with less."""
     card_ms: Milliseconds = 0
     card_measured: bool = True
-    """False: nobody told `card_ms`. It is log time since the start, the most that it can be."""
+    """False: nobody told `card_ms`. It is estimated from the time since the start."""
+    started_anew: bool = False
+    """`checkpoint` is its own, made from the beginning: what an earlier one kept is burnt."""
 
 
 class TaskSucceeded(OfTask, tag="task.succeeded.v1"):
@@ -405,6 +407,8 @@ class RunnerDraining(OfPool, tag="pool.runner_draining.v1"):
     runner_id: RunnerId
     incarnation_id: IncarnationId
     spot: bool = False
+    notice_seconds: int = 0
+    """As the runner said: in so long its card is gone; 0: it did not say."""
 
 
 class RunnerGone(OfPool, tag="pool.runner_gone.v1"):

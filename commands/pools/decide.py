@@ -305,7 +305,7 @@ def _accept(draft: Draft, command: c.AcceptAttempt) -> None:
             )
             if runner.taken:
                 attempt = c.HeldAttempt(task_id=command.task_id, token=command.token)
-                preempting.ask_to_yield(draft, command.pool_id, attempt, lease, LossCause.SPOT)
+                preempting.on_late_start(draft, command.pool_id, attempt, lease, runner)
         return
     draft.refuse(command, Refusal.ATTEMPT_UNKNOWN, f"{command.task_id} {command.token}")
     attempt = c.HeldAttempt(task_id=command.task_id, token=command.token)
@@ -338,9 +338,10 @@ def _drain(draft: Draft, command: c.DrainRunner) -> None:
         runner_id=command.runner_id,
         incarnation_id=command.incarnation_id,
         spot=command.spot,
+        notice_seconds=command.notice_seconds,
     )
     if command.spot:
-        preempting.on_notice(draft, command.pool_id, command.runner_id)
+        preempting.on_notice(draft, command)
 
 
 # --- from operators -------------------------------------------------------------------------------

@@ -256,7 +256,15 @@ def _registered(state: PoolState, pool: PoolRow, event: e.RunnerRegistered, now:
     else:  # the old incarnation goes first, by an event of its own
         raise ImpossibleEventError(before, event)
     state.put(key, after)
-    return pool
+    return _with_slots(state, event.pool_id, pool, now)
+
+
+def _with_slots(state: PoolState, pool_id: PoolId, pool: PoolRow, now: Now) -> PoolRow:
+    """Runners came or went: since when there is no slot at all."""
+    since_ms = 0 if state.yard(pool_id).slots else pool.bare_since_ms or now.served_ms
+    if since_ms == pool.bare_since_ms:
+        return pool
+    return msgspec.structs.replace(pool, bare_since_ms=since_ms)
 
 
 def _renewed(state: PoolState, pool_id: PoolId, now: Now) -> tuple[int, int]:
@@ -280,7 +288,13 @@ def _known(
 def _draining(state: PoolState, pool: PoolRow, event: e.RunnerDraining, now: Now) -> PoolRow:
     key, runner = _known(state, event.pool_id, event.runner_id, event)
     taken = runner.taken or event.spot
-    state.put(key, msgspec.structs.replace(runner, draining=True, taken=taken))
+    until_ms = runner.taken_until_ms
+    if event.spot:
+        until_ms = preempting.notice_until_ms(event.notice_seconds, now)
+    state.put(
+        key,
+        msgspec.structs.replace(runner, draining=True, taken=taken, taken_until_ms=until_ms),
+    )
     if event.spot:
         preempting.taken(state, event.pool_id, event.runner_id, now)
     return pool
@@ -295,7 +309,7 @@ def _gone(state: PoolState, pool: PoolRow, event: e.RunnerGone, now: Now) -> Poo
             charging.correct(state, event.pool_id, lease, now)
         state.delete(attempt)
     state.delete(key)
-    return pool
+    return _with_slots(state, event.pool_id, pool, now)
 
 
 def _extended(state: PoolState, pool: PoolRow, event: e.LeasesExtended, now: Now) -> PoolRow:
@@ -314,6 +328,7 @@ def _extended(state: PoolState, pool: PoolRow, event: e.LeasesExtended, now: Now
                 missing=extended.missing,
                 spot=runner.spot,
                 taken=runner.taken,
+                taken_until_ms=runner.taken_until_ms,
             ),
         )
         preempting.saved(state, event.pool_id, extended, now)

@@ -2,7 +2,8 @@
 
 A pool never moves a task: the task decides, and until it does it waits here and may start here. It
 is asked when it comes and its model is at its cap or its wait would be too long; and, whenever it
-came, while a breaker keeps its scene off the cards.
+came, while a breaker keeps its scene off the cards, or when the pool has lost its last card and
+none comes.
 """
 
 from collections.abc import Iterator
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 ASKED_MAX: Final = 200
 """Tasks asked in one step; what is left over goes on with the next."""
+LOOKS_MAX: Final = 2_000
+"""Tasks that are looked at in one step for those who could be asked."""
+START_UP_SECONDS: Final = 300
+"""A card that is to come is here by then, or it is not coming."""
 
 
 class Place(NamedTuple):
@@ -52,7 +57,7 @@ def ask_newcomer(draft: "Draft", command: c.EnqueueTask) -> None:
     contest.end_holds(draft.now.served_ms)
     if contest.is_promised(queued_key(pool_id, command.task_id)):
         return
-    reason = _reason(state, pool_id, queued)
+    reason = _reason(state, pool_id, queued, draft.now.served_ms)
     place = None if reason is None else place_for(state, pool_id, queued, reason)
     if reason is not None and place is not None:
         _ask(draft, pool_id, command.task_id, queued, place, reason)
@@ -70,6 +75,30 @@ def ask_kept_off(draft: "Draft", pool_id: PoolId) -> None:
             task_id = TaskId(name_in(key))
             _ask(draft, pool_id, task_id, queued, place, MoveReason.BREAKER_OPEN)
             left -= 1
+
+
+def ask_stranded(draft: "Draft", pool_id: PoolId) -> None:
+    """All that wait in a pool whose last card is gone and stays away, the oldest of a lane first.
+
+    Once a tick, and so many at most: the cost of a step does not depend on how many wait.
+    """
+    state = draft.state
+    waiting = state.yard(pool_id).waiting
+    if not _is_stranded(state, pool_id, draft.now.served_ms):
+        waiting.forget_movers()
+        return
+    asked, looks = 0, LOOKS_MAX
+    for number, lane in enumerate(LANES):
+        place = _elsewhere(state, pool_id, lane)
+        if place is None or not waiting.counts[number] or _stands(state, pool_id, lane):
+            continue
+        while asked < ASKED_MAX:
+            key, looks = waiting.mover(lane, looks)
+            queued = None if key is None else state.queued(key)
+            if key is None or queued is None:
+                break
+            _ask(draft, pool_id, TaskId(name_in(key)), queued, place, MoveReason.POOL_FULL)
+            asked += 1
 
 
 def kept_off(state: "PoolState", pool_id: PoolId) -> Iterator[tuple[Lane, Line]]:
@@ -97,6 +126,8 @@ def place_for(
     elsewhere = _elsewhere(state, pool_id, queued.lane)
     if elsewhere is not None or reason is MoveReason.BREAKER_OPEN:
         return elsewhere
+    if reason is MoveReason.POOL_FULL and _is_bare(state, pool_id):
+        return None  # with no card at all, no lane and no size of it starts sooner
     policy = state.pool_policy(pool_id)
     lower = policy.lower_lane
     if (
@@ -120,22 +151,47 @@ def _elsewhere(state: "PoolState", pool_id: PoolId, lane: Lane) -> Place | None:
     return None
 
 
-def _reason(state: "PoolState", pool_id: PoolId, queued: QueuedRow) -> MoveReason | None:
+def _reason(
+    state: "PoolState", pool_id: PoolId, queued: QueuedRow, served_ms: int
+) -> MoveReason | None:
     if _is_kept_off(state, pool_id, queued.scene):
         return MoveReason.BREAKER_OPEN
     if gates.is_full(state, pool_id, queued.model):
         return MoveReason.MODEL_FULL
     policy = state.pool_policy(pool_id)
     limit = policy.spill_wait_seconds
-    if limit is not None and not _waits_for_its_first_card(state, pool_id):
+    if limit is not None and not _waits_for_its_first_card(state, pool_id, served_ms):
         return MoveReason.POOL_FULL if wait_of_newcomer(state, pool_id, queued) > limit else None
     return None
 
 
-def _waits_for_its_first_card(state: "PoolState", pool_id: PoolId) -> bool:
-    """Without any card there is no rate to go by: one that is asked for comes soon."""
-    scaling = state.pool_policy(pool_id).scaling
-    return scaling is not None and scaling.cards_max > 0 and not state.depths(pool_id).slots
+def _is_bare(state: "PoolState", pool_id: PoolId) -> bool:
+    return not state.yard(pool_id).slots
+
+
+def _waits_for_its_first_card(state: "PoolState", pool_id: PoolId, served_ms: int) -> bool:
+    """Without any card there is no rate to go by: one that is asked for comes soon, if it does.
+
+    The time for it counts from when a first one was wanted, or the last one went. A later rise of
+    the number does not begin it anew.
+    """
+    if state.pool_policy(pool_id).scaling is None or not _is_bare(state, pool_id):
+        return False
+    row = state.scale(pool_id)
+    if row is None or not row.cards:  # it wants one as soon as somebody has waited a little
+        return True
+    since_ms = max(row.first_ms, state.pool(pool_id).bare_since_ms)
+    return served_ms < since_ms + START_UP_SECONDS * 1000
+
+
+def _is_stranded(state: "PoolState", pool_id: PoolId, served_ms: int) -> bool:
+    """Without any card for longer than one takes to come, and free to send elsewhere."""
+    policy = state.pool_policy(pool_id)
+    if policy.spare_pool is None or policy.spill_wait_seconds is None:
+        return False
+    if not _is_bare(state, pool_id) or _waits_for_its_first_card(state, pool_id, served_ms):
+        return False
+    return served_ms >= state.pool(pool_id).bare_since_ms + START_UP_SECONDS * 1000
 
 
 def _is_kept_off(state: "PoolState", pool_id: PoolId, scene: Scene) -> bool:

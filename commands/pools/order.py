@@ -77,6 +77,7 @@ class Waiting:
         "_capped",
         "_floor_of",
         "_is_over",
+        "_movers",
         "_queued",
         "_share_of",
         "counts",
@@ -105,6 +106,8 @@ class Waiting:
         self._is_over = is_over
         self._floor_of = floor_of
         self._arrivals: dict[Lane, Ranked[int, str]] = {lane: Ranked(arrival) for lane in LANES}
+        self._movers: dict[Lane, Ranked[int, str]] = {}
+        """Of a lane, those that were never asked to move; made when first wanted, then kept up."""
         self._capped: frozenset[str] | None = None
         """Models that have a cap; None: not known yet, each stands by itself meanwhile."""
         self.lines: tuple[dict[Kind, Line], ...] = ({}, {}, {})
@@ -114,6 +117,8 @@ class Waiting:
         number = LANE_NUMBER[row.lane]
         self.counts[number] += 1
         self._arrivals[row.lane].push(row.arrival, key, self.counts[number])
+        if row.lane in self._movers:
+            self._movers[row.lane].push(row.arrival, key, self.counts[number])
         self._line_up(key, row)
 
     def _line_up(self, key: str, row: QueuedRow) -> None:
@@ -141,8 +146,12 @@ class Waiting:
     def marked(self, key: str, row: QueuedRow) -> None:
         """It was asked to move, or (an undone step) it was not."""
         line = self.lines[LANE_NUMBER[row.lane]][self.kind_of(row)]
-        if line.movers is not None and not row.asked:
+        if row.asked:
+            return
+        if line.movers is not None:
             line.movers.push(row.arrival, key, line.count)
+        if row.lane in self._movers:
+            self._movers[row.lane].push(row.arrival, key, self.counts[LANE_NUMBER[row.lane]])
 
     def changed(self, account_id: AccountId, lanes: Sequence[Lane] = LANES) -> None:
         """The account has had more (or less) of these lanes, or its slots came to the limit."""
@@ -209,6 +218,25 @@ class Waiting:
         """The task of this lane that came first."""
         first = self._arrivals[lane].first()
         return None if first is None else first[1]
+
+    def mover(self, lane: Lane, looks: int) -> tuple[str | None, int]:
+        """The task of this lane that came first of those never moved nor asked to.
+
+        It takes so many looks at most, and hands back how many are left.
+        """
+        movers = self._movers.get(lane)
+        if movers is None:
+            movers = self._movers[lane] = self._arrivals[lane].copy(self._arrival_of_mover)
+        first, looks = movers.first_soon(looks)
+        return (None if first is None else first[1]), looks
+
+    def _arrival_of_mover(self, key: str) -> int | None:
+        row = self._queued(key)
+        return None if row is None or row.moved or row.asked else row.arrival
+
+    def forget_movers(self) -> None:
+        """Nobody is to move for now: nothing is kept up for it."""
+        self._movers.clear()
 
     def first(self, pool: PoolRow, terms: Terms) -> str | None:
         """The task to be served next, or None: nobody waits that may start."""

@@ -34,7 +34,7 @@ from commands.pools.rows import (
     runner_key,
 )
 from schema import events as e
-from schema.commands import BeatRunner, HeldAttempt
+from schema.commands import NOTICE_SECONDS_MAX, BeatRunner, DrainRunner, HeldAttempt
 from schema.ids import AccountId, PoolId, RunnerId, TaskId
 from schema.policy import PoolPolicy
 from schema.words import Lane, LossCause, Scene
@@ -49,6 +49,9 @@ _BLOCKED_MAX: Final = 32
 """Waiting tasks of one kind that are passed over in one look: their account has its slots."""
 _NEWS_MS: Final = 2_000
 """A beat's word on unsaved work is noted when it is further than this from what is known."""
+NOTICE_PERCENT: Final = 90
+"""Of a notice, how long a pool waits for what runs there: its runner ends sooner by itself, and
+nobody waits for a card that is gone."""
 Price = tuple[bool, int, int, int]
 """No spot card, class, unsaved work and start: the lowest gives way first."""
 
@@ -295,29 +298,51 @@ def _preempt(draft: "Draft", pool_id: PoolId, key: str, for_task_id: TaskId) -> 
         runner_id=lease.runner_id,
         for_task_id=for_task_id,
     )
-    ask_to_yield(draft, pool_id, attempt, lease, LossCause.PREEMPTED)
+    seconds = draft.state.pool_policy(pool_id).yield_seconds
+    _ask_to_yield(draft, attempt, lease, LossCause.PREEMPTED, seconds)
 
 
-def ask_to_yield(
-    draft: "Draft", pool_id: PoolId, attempt: HeldAttempt, lease: LeaseRow, cause: LossCause
+def _ask_to_yield(
+    draft: "Draft", attempt: HeldAttempt, lease: LeaseRow, cause: LossCause, seconds: int
 ) -> None:
-    """Tell the runner to checkpoint an attempt and give it up."""
-    draft.yield_attempt(
-        lease.runner_id,
-        lease.incarnation_id,
-        attempt,
-        cause,
-        draft.state.pool_policy(pool_id).yield_seconds,
-    )
+    """Tell the runner to checkpoint an attempt and give it up within so long."""
+    draft.yield_attempt(lease.runner_id, lease.incarnation_id, attempt, cause, seconds)
 
 
-def on_notice(draft: "Draft", pool_id: PoolId, runner_id: RunnerId) -> None:
+def on_notice(draft: "Draft", command: DrainRunner) -> None:
     """The card is being taken away: everything that runs on it is asked to checkpoint."""
-    state = draft.state
-    for key in state.yard(pool_id).leases_of(runner_key(pool_id, runner_id)):
+    state, pool_id = draft.state, command.pool_id
+    until_ms = notice_until_ms(command.notice_seconds, draft.now)
+    seconds = _seconds_left(state, pool_id, until_ms, draft.now)
+    for key in state.yard(pool_id).leases_of(runner_key(pool_id, command.runner_id)):
         lease = state.lease(key)
         if lease is not None and lease.stage is Stage.ACCEPTED and not lease.yield_until_ms:
-            ask_to_yield(draft, pool_id, attempt_in(key), lease, LossCause.SPOT)
+            _ask_to_yield(draft, attempt_in(key), lease, LossCause.SPOT, seconds)
+
+
+def on_late_start(
+    draft: "Draft", pool_id: PoolId, attempt: HeldAttempt, lease: LeaseRow, runner: RunnerRow
+) -> None:
+    """It was accepted on a card that is being taken away already: it has what is left."""
+    seconds = _seconds_left(draft.state, pool_id, runner.taken_until_ms, draft.now)
+    _ask_to_yield(draft, attempt, lease, LossCause.SPOT, seconds)
+
+
+def notice_until_ms(notice_seconds: int, now: Now) -> int:
+    """Until when a pool waits for what runs on a card that is gone in so long; 0: not told."""
+    if notice_seconds <= 0:
+        return 0
+    return now.served_ms + min(notice_seconds, NOTICE_SECONDS_MAX) * 10 * NOTICE_PERCENT
+
+
+def _until_ms(state: "PoolState", pool_id: PoolId, taken_until_ms: int, now: Now) -> int:
+    """Until when what is asked to yield now may take: what a notice left, else the policy's."""
+    return taken_until_ms or now.served_ms + state.pool_policy(pool_id).yield_seconds * 1000
+
+
+def _seconds_left(state: "PoolState", pool_id: PoolId, taken_until_ms: int, now: Now) -> int:
+    left_ms = _until_ms(state, pool_id, taken_until_ms, now) - now.served_ms
+    return max(left_ms // 1000, 0)
 
 
 def overdue(draft: "Draft", pool_id: PoolId, key: str, lease: LeaseRow) -> None:
@@ -380,11 +405,15 @@ def preempted(state: "PoolState", pool: PoolRow, event: e.SlotPreempted, now: No
 
 
 def taken(state: "PoolState", pool_id: PoolId, runner_id: RunnerId, now: Now) -> None:
-    """A notice came: mark what runs there as asked to yield."""
-    until_ms = now.served_ms + state.pool_policy(pool_id).yield_seconds * 1000
+    """A notice came: mark what runs there as asked to yield, by the end of the notice at latest."""
+    runner = state.runner_of(pool_id, runner_id)
+    told_ms = 0 if runner is None else runner.taken_until_ms
+    until_ms = _until_ms(state, pool_id, told_ms, now)
     for key in state.yard(pool_id).leases_of(runner_key(pool_id, runner_id)):
         lease = state.lease(key)
-        if lease is not None and lease.stage is Stage.ACCEPTED and not lease.yield_until_ms:
+        if lease is None or lease.stage is not Stage.ACCEPTED:
+            continue
+        if not lease.yield_until_ms or 0 < told_ms < lease.yield_until_ms:
             state.put(key, msgspec.structs.replace(lease, yield_until_ms=until_ms))
 
 
@@ -394,15 +423,16 @@ def accepted(state: "PoolState", pool_id: PoolId, lease: LeaseRow, now: Now) -> 
     If the card is being taken away already, it is asked to yield at once.
     """
     runner = state.runner_of(pool_id, lease.runner_id)
-    yield_ms = state.pool_policy(pool_id).yield_seconds * 1000
-    taken_away = runner is not None and runner.taken
+    until_ms = 0
+    if runner is not None and runner.taken:
+        until_ms = _until_ms(state, pool_id, runner.taken_until_ms, now)
     return msgspec.structs.replace(
         lease,
         stage=Stage.ACCEPTED,
         accept_until_ms=0,
         accepted_ms=now.served_ms,
         unsaved_since_ms=now.served_ms,
-        yield_until_ms=now.served_ms + yield_ms if taken_away else 0,
+        yield_until_ms=until_ms,
     )
 
 

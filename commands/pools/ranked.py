@@ -47,6 +47,23 @@ class Ranked(Generic[Rank, Ranker]):
             heappop(entries)
         return None
 
+    def first_soon(self, looks: int) -> tuple[tuple[Rank, Ranker] | None, int]:
+        """`first`, but only so many looks; and how many of them are left: 0, go on another time."""
+        entries = self._entries
+        while entries and looks > 0:
+            rank, thing = entries[0]
+            looks -= 1
+            if self._rank_of(thing) == rank:
+                return entries[0], looks
+            heappop(entries)
+        return None, looks
+
+    def copy(self, rank_of: Callable[[Ranker], Rank | None]) -> "Ranked[Rank, Ranker]":
+        """The same order of things of which fewer have a rank."""
+        made: Ranked[Rank, Ranker] = Ranked(rank_of)
+        made._entries = self._entries.copy()
+        return made
+
     def skip(self) -> None:
         """Forget the first entry until it is pushed again."""
         heappop(self._entries)

@@ -56,6 +56,8 @@ class PoolRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     """For each lane, its picks since one went by age alone (see `flows`)."""
     mean_ms: int = 0
     """How long an attempt holds its slot: a moving mean of the last few dozen; 0: none ended."""
+    bare_since_ms: int = 0
+    """Since when it has no slot any more; 0: it has some, or never had any."""
 
     def lane_ms(self, number: int, served_ms: int) -> int:
         """The lane's clock: the served clock less all the time that the lane was paused."""
@@ -106,6 +108,8 @@ class RunnerRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=F
     """Its card may be taken away at any time."""
     taken: bool = False
     """It is being taken away."""
+    taken_until_ms: int = 0
+    """Then the pool waits no longer for what runs there; 0: the notice did not say how long."""
 
 
 class LeaseRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False, tag="lease"):
@@ -188,6 +192,8 @@ class ScaleRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fa
     cards: int
     """How many the pool wants."""
     changed_ms: int
+    first_ms: int = 0
+    """When it last wanted one after it had wanted none."""
 
 
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False, tag="policy"):

@@ -272,5 +272,9 @@ def scaled(state: "PoolState", pool: PoolRow, event: e.PoolScaled, now: Now) -> 
     row = state.scale(event.pool_id)
     if event.cards_before != (0 if row is None else row.cards) or event.cards == event.cards_before:
         raise ImpossibleEventError(row, event)
-    state.put(scale_key(event.pool_id), ScaleRow(cards=event.cards, changed_ms=now.served_ms))
+    first_ms = now.served_ms if row is None or not row.cards else row.first_ms
+    state.put(
+        scale_key(event.pool_id),
+        ScaleRow(cards=event.cards, changed_ms=now.served_ms, first_ms=first_ms),
+    )
     return pool

@@ -74,6 +74,7 @@ def settle(
     """
     draft = Draft(state, command_id, now)
     _settle_all(draft)
+    _clear_bare(draft)
     _scale_all(draft, here)
     return draft.decision()
 
@@ -98,6 +99,7 @@ def on_tick(state: PoolState, command_id: CommandId, now: Now, limit: int = DUE_
         decide_due(draft, key)
         draft.apply()
     _settle_all(draft)
+    _clear_bare(draft)
     _scale_all(draft, ())
     return Ticked(draft.decision(), state.has_more(now.served_ms))
 
@@ -106,6 +108,12 @@ def _settle_all(draft: Draft) -> None:
     left = ASSIGNED_MAX
     for pool_id in draft.state.pools:
         left = _settle(draft, pool_id, left)
+
+
+def _clear_bare(draft: Draft) -> None:
+    """Once a tick, so that a spare pool is not flooded for cards that come back soon."""
+    for pool_id in draft.state.pools:
+        moves.ask_stranded(draft, pool_id)
 
 
 def _scale_all(draft: Draft, here: Iterable[PoolId]) -> None:

@@ -495,7 +495,8 @@ def all_beat(world: World, _number: int) -> None:
 def drain(world: World, number: int) -> None:
     if world.runners:
         runner = world.runners[pick(world.runners, number)]
-        world.runner_tells(runner, c.DrainRunner, spot=number % 3 == 0)
+        spot, seconds = number % 3 == 0, number % 4 * 10
+        world.runner_tells(runner, c.DrainRunner, spot=spot, notice_seconds=seconds)
 
 
 def cancel(world: World, number: int) -> None:

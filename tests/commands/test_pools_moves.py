@@ -7,14 +7,14 @@ import pytest
 
 from commands.decider import Decision
 from commands.pools import Stage, on_tick
-from commands.pools.moves import ASKED_MAX
+from commands.pools.moves import ASKED_MAX, LOOKS_MAX, START_UP_SECONDS
 from commands.pools.rows import LANES, BreakerRow, BreakerState, breaker_key
 from schema import commands as c
 from schema import events as e
 from schema.ids import PoolId, TaskId
-from schema.policy import BreakerPolicy, LanePolicy, PoolPolicy
+from schema.policy import BreakerPolicy, LanePolicy, PoolPolicy, ScalingPolicy
 from schema.words import Lane, MoveReason, Scene
-from tests.support.pools import A, policy
+from tests.support.pools import LEASE_MS, TTL_MS, A, Pools, policy
 from tests.support.shop import RUN_MS, Shop
 
 B = PoolId("B")
@@ -268,3 +268,141 @@ def test_an_undone_step_asks_nobody() -> None:
     assert not row.asked
     assert len(asked(made.pools.tick().decision)) == 5
     assert made.pools.stage("first") is Stage.PROPOSED
+
+
+# --- no card --------------------------------------------------------------------------------------
+
+START_UP_MS = START_UP_SECONDS * 1000
+WANTED_MS = 30_000
+SCALED = ScalingPolicy(cards_max=8)
+
+
+def spilling(*, spare: bool = True, **numbers: Any) -> Pools:  # noqa: ANN401
+    """Pool A, which has no card yet and spills to B who would wait for more than an hour."""
+    pools = Pools(adopted=False)
+    lanes = dict.fromkeys(LANES, LanePolicy(ttl_seconds=TTL_MS // 1000))
+    numbers = {"spill_wait_seconds": 3_600, "expected_seconds": 1, **numbers}
+    document = policy(pools=("A", "B"))
+    here = PoolPolicy(lanes=lanes, spare_pool=B if spare else None, **numbers)
+    pools.publish(msgspec.structs.replace(document, pools={**document.pools, A: here}))
+    return pools
+
+
+def lost(waiting: int, **numbers: Any) -> Pools:  # noqa: ANN401
+    """One task runs and so many wait, and the card goes for good."""
+    pools = spilling(**numbers)
+    pools.register()
+    pools.tick()  # what is there is what a scaled pool wants
+    pools.served_ms += START_UP_MS
+    pools.beat(1)
+    pools.enqueue("runs")
+    for number in range(waiting):
+        pools.enqueue(f"t{number:04d}", account_id=f"u-{number % 7}", moved=number % 2 == 1)
+    gone = pools.tick(LEASE_MS).decision
+    assert [event for event in gone.events if isinstance(event, e.RunnerGone)]
+    assert not asked(gone)
+    return pools
+
+
+@pytest.mark.parametrize("scaling", [None, SCALED])
+def test_who_waits_in_a_pool_that_lost_its_last_card_goes_elsewhere_when_none_comes(
+    scaling: ScalingPolicy | None,
+) -> None:
+    pools = lost(6, scaling=scaling)
+    assert not asked(pools.tick(START_UP_MS - 1).decision)
+    told = asked(pools.tick(1).decision)
+    reason = MoveReason.POOL_FULL
+    assert told == [(f"t000{n}", 0, B, Lane.P1, False, reason) for n in (0, 2, 4)]
+    assert not asked(pools.tick(START_UP_MS).decision)
+    assert asked(pools.enqueue("new"))
+    assert not asked(pools.enqueue("from-elsewhere", moved=True))
+    pools.check()
+
+
+def test_those_without_a_card_are_asked_so_many_a_tick_the_oldest_first() -> None:
+    count = 2 * ASKED_MAX + 100
+    pools = lost(2 * count)
+    first = pools.tick(START_UP_MS)
+    assert not first.more
+    assert not asked(pools.enqueue("other", moved=True))
+    ticks = [first, pools.tick(), pools.tick(), pools.tick()]
+    told = [[one[0] for one in asked(ticked.decision)] for ticked in ticks]
+    assert [len(one) for one in told] == [ASKED_MAX, ASKED_MAX, 100, 0]
+    assert [task for one in told for task in one] == [f"t{n:04d}" for n in range(0, 2 * count, 2)]
+    pools.check()
+
+
+def test_those_that_may_not_move_cost_a_tick_no_more_than_so_many_looks() -> None:
+    pools = spilling()
+    for number in range(LOOKS_MAX):
+        pools.enqueue(f"m{number}", moved=True)
+    pools.register(slots=0)
+    pools.enqueue("last", lane=Lane.P1)
+    row = pools.waits("last")
+    assert row is not None
+    assert row.asked  # there never was a card: nobody waits for one to come back
+    pools = spilling(scaling=SCALED)
+    for number in range(LOOKS_MAX):
+        pools.enqueue(f"m{number}", moved=True)
+    pools.enqueue("last")
+    pools.tick(WANTED_MS + 1)
+    assert not asked(pools.tick(START_UP_MS).decision)
+    assert [one[0] for one in asked(pools.tick().decision)] == ["last"]
+    pools.check()
+
+
+def test_a_card_that_comes_back_in_time_keeps_its_tasks() -> None:
+    pools = lost(3, scaling=SCALED)
+    assert not asked(pools.enqueue("new"))
+    pools.tick(START_UP_MS - 1)
+    pools.register(incarnation="2")
+    assert pools.stage("t0000") is Stage.PROPOSED
+    assert not asked(pools.tick(1).decision)
+    assert pools.state.pool(A).bare_since_ms == 0
+    pools.check()
+
+
+def test_the_first_card_of_a_pool_has_its_time_from_when_it_is_wanted() -> None:
+    pools = spilling(scaling=SCALED)
+    assert not asked(pools.enqueue("first"))
+    wanted = pools.tick(WANTED_MS + 1).decision
+    assert [event.cards for event in wanted.events if isinstance(event, e.PoolScaled)] == [1]
+    assert not asked(pools.tick(START_UP_MS - 2).decision)
+    assert not asked(pools.enqueue("second"))
+    assert [one[0] for one in asked(pools.tick(2).decision)] == ["first", "second"]
+    assert asked(pools.enqueue("third"))
+    pools.check()
+
+
+def test_a_pool_that_wants_more_and_more_cards_and_gets_none_still_lets_its_tasks_go() -> None:
+    pools = spilling(scaling=SCALED)
+    went: list[str] = []
+    for number in range(2 * START_UP_SECONDS // 60):
+        went += [one[0] for one in asked(pools.enqueue(f"t{number}", account_id=f"u-{number}"))]
+        went += [one[0] for one in asked(pools.tick(60_000).decision)]
+    assert len([one for one, _ in pools.history if isinstance(one, e.PoolScaled)]) > 1
+    assert sorted(went) == sorted(f"t{number}" for number in range(2 * START_UP_SECONDS // 60))
+    pools.check()
+
+
+def test_without_any_card_no_task_is_asked_into_a_lower_lane_or_size_of_the_same_pool() -> None:
+    pools = lost(1, spare=False, lower_lane=Lane.P2)
+    pools.tick(START_UP_MS)
+    assert not asked(pools.enqueue("new", lower_spec=True))
+
+
+def test_a_paused_lane_of_a_pool_without_a_card_stays() -> None:
+    pools = lost(1)
+    pools.pause(Lane.P1)
+    assert not asked(pools.tick(START_UP_MS).decision)
+    pools.resume(Lane.P1)
+    assert asked(pools.tick().decision)
+
+
+def test_an_undone_tick_has_asked_nobody_without_a_card() -> None:
+    pools = lost(1)
+    pools.served_ms += START_UP_MS
+    on_tick(pools.state, pools.named("x"), pools.now)
+    pools.state.rollback()
+    assert [one[0] for one in asked(pools.tick().decision)] == ["t0000"]
+    pools.check()

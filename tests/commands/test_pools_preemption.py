@@ -463,6 +463,60 @@ def test_what_is_accepted_after_the_notice_is_asked_to_yield_at_once() -> None:
     assert pools.state.yielding == 1
 
 
+@pytest.mark.parametrize(("notice", "seconds"), [(120, 108), (10, 9), (10**9, 540)])
+def test_a_notice_that_says_how_long_gives_what_runs_there_that_long_and_no_longer(
+    notice: int, seconds: int
+) -> None:
+    pools = preemptible(lease_seconds=10**6, beat_seconds=10**5)
+    pools.register(slots=2, spot=True)
+    for task in ("t", "late"):
+        pools.enqueue(task, lane=Lane.P2)
+        pools.task_says(c.GrantAttempt, task)
+    pools.runner_says(c.AcceptAttempt, "t")
+    said(
+        pools.drain(spot=True, notice_seconds=notice),
+        a(e.RunnerDraining, spot=True, notice_seconds=notice),
+        a(YieldAttempt, task_id="t", reason="spot", seconds=seconds),
+    )
+    pools.served_ms += 4_000
+    pools.beat(1, ("t", 1))
+    said(
+        pools.runner_says(c.AcceptAttempt, "late"),
+        e.AttemptAccepted,
+        a(YieldAttempt, task_id="late", reason="spot", seconds=seconds - 4),
+    )
+    said(pools.tick(seconds * 1000 - 4_001).decision)
+    lost = pools.tick(1).decision
+    assert {one.task_id for one in lost.orders if isinstance(one, StopAttempt)} == {"t", "late"}
+    assert {one.cause for one in lost.events if isinstance(one, e.SlotLost)} == {LossCause.SPOT}
+    pools.check()
+
+
+def test_a_short_notice_also_ends_the_time_of_who_was_asked_to_yield_before() -> None:
+    pools = full()
+    pools.enqueue("vip", lane=Lane.P0)
+    said(pools.drain(spot=True, notice_seconds=10), e.RunnerDraining)
+    said(pools.tick(9_000 - ONE_MS).decision)
+    lost = pools.tick(ONE_MS).decision
+    assert [one.cause for one in lost.events if isinstance(one, e.SlotLost)] == [LossCause.SPOT]
+    pools.check()
+
+
+def test_a_long_notice_gives_who_was_asked_to_yield_before_no_more_time() -> None:
+    pools = full()
+    pools.enqueue("vip", lane=Lane.P0)
+    said(pools.drain(spot=True, notice_seconds=120), e.RunnerDraining)
+    assert any(isinstance(one, e.SlotLost) for one in pools.tick(YIELD_MS).decision.events)
+
+
+def test_what_runs_on_a_runner_that_drains_by_itself_has_no_end_from_its_pool() -> None:
+    pools = preemptible(lease_seconds=10**6, beat_seconds=10**5)
+    ran(pools, "t", Lane.P2, "r")
+    said(pools.drain(), a(e.RunnerDraining, spot=False, notice_seconds=0))
+    said(pools.tick(10**6).decision)
+    assert pools.stage("t") is Stage.ACCEPTED
+
+
 def test_a_runner_says_once_that_its_card_is_a_spot_card() -> None:
     pools = preemptible()
     said(pools.register(), e.RunnerRegistered, BeatAnswered)

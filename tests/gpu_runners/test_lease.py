@@ -1,11 +1,16 @@
-"""The lease of a runner: it ends by itself, and never after the pool has given its work away."""
+"""The ends of a runner: its lease, and its card. Each comes before its pool gives its work away."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_runners.lease import Lease
+from commands.decider import Now
+from commands.pools.preempting import notice_until_ms
+from gpu_runners.lease import Lease, Notice
+from schema.commands import NOTICE_SECONDS_MAX
+from tests.support.spec import NOON
 
 SECONDS = 30.0
+CAME_AT = 100.0
 
 
 def test_before_the_first_answer_nothing_is_held() -> None:
@@ -85,3 +90,22 @@ def test_the_runner_stops_no_later_than_the_pool_gives_its_work_away(
         assert lease.until == max(talk[one][0] + seconds for one in told)
     if lease.holds(at):
         assert at < pool_until
+
+
+@given(seconds=st.floats(10, 86_400), told_after=st.floats(0, 600), heard_after=st.floats(0, 5))
+def test_a_runner_ends_its_saving_before_its_pool_gives_it_up_and_before_the_card_is_gone(
+    seconds: float, told_after: float, heard_after: float
+) -> None:
+    notice, told_at = Notice(seconds, CAME_AT), CAME_AT + told_after
+    runner_until = told_at + max(notice.save_seconds(told_at), 0)
+    now = Now(NOON, round((told_at + heard_after) * 1000))
+    pool_until = notice_until_ms(notice.told_seconds(told_at), now) / 1000
+    assert runner_until < pool_until
+    if told_after + 10 <= min(seconds, NOTICE_SECONDS_MAX):
+        assert pool_until <= CAME_AT + seconds + heard_after + 0.001
+
+
+def test_of_a_notice_of_two_minutes_saving_has_ninety_seconds_from_when_it_came() -> None:
+    notice = Notice(120, CAME_AT)
+    assert (notice.save_seconds(CAME_AT), notice.told_seconds(CAME_AT)) == (90, 120)
+    assert (notice.save_seconds(CAME_AT + 30), notice.told_seconds(CAME_AT + 30)) == (60, 90)

@@ -37,7 +37,7 @@ from schema.wires.objects import ObjectStore
 from schema.words import LossCause, Scene
 from tests.support.ground import Ground, Process, ground_on
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 ANN = UserId("annannannannannannan000007")
 LEASE_SECONDS = 8

@@ -22,7 +22,7 @@ from schema.words import LossCause, Scene
 from tests.gpu_runners.test_runner import ANN, FakePool, freed, held_beat, known
 from tests.support.ground import Ground, ground_on
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 WORK: dict[str, Any] = {"seconds": 200, "steps": 20_000, "reports": 20_000}
 """A step each 10 ms, each of them a place to go on from."""
@@ -120,6 +120,7 @@ async def test_preempted_work_goes_on_where_it_was_saved_and_a_notice_gives_ever
     notice.touch()
     draining = await ground.wait(Topic.POOL_COMMANDS, c.DrainRunner)
     assert draining.spot
+    assert 0 < draining.notice_seconds <= 120
     second, unsaved = await yielded(ground, task, 2), await yielded(ground, other, 1)
     assert (second.cause, unsaved.cause) == (LossCause.SPOT, LossCause.SPOT)
     assert (unsaved.checkpoint, unsaved.saved_ms) == ("", 0)

@@ -239,10 +239,20 @@ class Pools:
         assert self.stage(task, token) is Stage.ACCEPTED
 
     def drain(
-        self, runner: str = "r", incarnation: str = "1", *, spot: bool = False
+        self,
+        runner: str = "r",
+        incarnation: str = "1",
+        *,
+        spot: bool = False,
+        notice_seconds: int = 0,
     ) -> Decision[PoolEvent]:
         return self.do(
-            c.DrainRunner(command_id=self.named("d"), spot=spot, **of_runner(runner, incarnation))
+            c.DrainRunner(
+                command_id=self.named("d"),
+                spot=spot,
+                notice_seconds=notice_seconds,
+                **of_runner(runner, incarnation),
+            )
         )
 
     def ended(
@@ -334,6 +344,7 @@ def check_same(left: PoolState, right: PoolState, served_ms: int) -> None:
         assert moves.pending(left, pool_id) == moves.pending(right, pool_id)
         for lane in LANES:
             assert ours.waiting.oldest(lane) == theirs.waiting.oldest(lane)
+            assert ours.waiting.mover(lane, 10**9)[0] == theirs.waiting.mover(lane, 10**9)[0]
             assert ours.expiry[lane].first() == theirs.expiry[lane].first()
     assert left.accepting == right.accepting
     assert (left.yielding, left.waking) == (right.yielding, right.waking)
