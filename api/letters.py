@@ -2,7 +2,8 @@
 
 A letter is closed by a command to the processor that wrote it, never here: the record is applied,
 the commands behind it go on, and who did it and why is told, in one transaction there. A task that
-has no try left is retried for its user, who pays for it anew; then its letter is closed.
+has no try left is retried for its user, who pays for it anew; then its letter is closed. What would
+begin a task that is there by now, because its user has sent it again, is closed and never applied.
 """
 
 import re
@@ -19,7 +20,8 @@ from api.parts import Parts
 from api.problems import Door, at_the_door, refused
 from api.reads import Row
 from api.wiring import Operator, PartsHere, answer, problems
-from schema.commands import ReleaseKey, RetryTask
+from schema.codec import CODECS, UnknownVersionError, UnreadableMessageError
+from schema.commands import Command, CreateTask, ReleaseKey, RetryTask, SubmitTask
 from schema.ids import AccountId, TaskId, TenantId, UserId, command_id_of
 from schema.objects import letter_key
 from schema.refusals import Refusal
@@ -133,26 +135,82 @@ async def _close(
         if _is_spent(row) and not discard and not await _retried(parts, row):
             told.append({**named, "status": "pending", "behind": None})
             continue
-        await _tell(parts, claims, row, why, discard=discard)
+        begins = _begins_task(row)
+        if begins and not await _never_began(parts, row):
+            # Its user has sent it again since, and that was done: once more is one too many.
+            closing = why if discard else f"not redriven, its task is there: {row['status']}; {why}"
+            await _tell(parts, claims, row, closing, only_close=True)
+            told.append({**named, "status": "pending" if discard else "known", "behind": None})
+            continue
+        vouched_at = datetime.now(UTC) if begins else None
+        await _tell(parts, claims, row, why, discard=discard, unknown_at=vouched_at)
         told.append({**named, "status": "pending", "behind": None})
     return answer({"letters": told}, 202)
 
 
-async def _tell(parts: Parts, claims: Claims, row: Row, why: str, *, discard: bool) -> None:
-    """Close a letter. It releases its key if nobody has since, and brings its record along."""
+async def _tell(
+    parts: Parts,
+    claims: Claims,
+    row: Row,
+    why: str,
+    *,
+    discard: bool = False,
+    only_close: bool = False,
+    unknown_at: datetime | None = None,
+) -> None:
+    """Close a letter. It releases its key if nobody has since, and brings its record along.
+
+    `only_close`: it is thrown away, and nothing follows from what it asked for.
+    """
     holds = row["held_by"] == row["letter_id"]
-    redrive = None if discard or _is_spent(row) or _is_timer(row) else row["value"] or b""
+    discard = discard or only_close
+    record = None if only_close or _is_spent(row) or _is_timer(row) else row["value"] or b""
     command = ReleaseKey(
         command_id=command_id_of("discard" if discard else "redrive", row["letter_id"]),
         key=row["quarantined_key"] if holds else "",
         who=claims.user_id,
         why=why,
         letter_id=row["letter_id"],
-        redrive=redrive,
+        redrive=None if discard else record,
         discard=discard,
+        discarded=record if discard else None,
+        unknown_at=unknown_at,
     )
     key = row["quarantined_key"] or row["letter_id"]
     await parts.asker.tell(command, Route(Topic(row["topic"]), row["source_partition"], key))
+
+
+def _begins_task(row: Row) -> bool:
+    """Whether redriven it would begin a task that its user may have sent again since.
+
+    What holds its key has kept everybody out of it: nobody can have begun that task.
+    """
+    if _is_spent(row) or _is_timer(row):
+        return False
+    try:
+        command: Command = CODECS[Topic(row["topic"])].decode(row["value"] or b"")
+    except (UnreadableMessageError, UnknownVersionError):
+        return False
+    match command:
+        case SubmitTask():
+            return True
+        case CreateTask():
+            return bool(row["held_by"] != row["letter_id"])
+        case _:
+            return False
+
+
+async def _never_began(parts: Parts, row: Row) -> bool:
+    """Whether the read model can tell, and tells, that there is no such task.
+
+    How far it is behind is asked after the row was read: emptied in between, it could not say.
+    Raises Problem (503) when it cannot tell.
+    """
+    if row["status"] is not None:
+        return False
+    await parts.standing.refresh()
+    parts.standing.check_fresh()
+    return True
 
 
 async def _retried(parts: Parts, row: Row) -> bool:

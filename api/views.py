@@ -232,7 +232,7 @@ def _particulars(event: e.TaskEvent) -> dict[str, Any]:  # noqa: PLR0912 - one c
 
 
 def _card(event: e.TaskRequeued | e.TaskFailed | e.TaskCanceled) -> dict[str, Any]:
-    """Card time of the attempt that the event ends; not measured: the most that it can be."""
+    """Card time of the attempt that the event ends; not measured: an estimate."""
     return {"card_ms": event.card_ms, "card_measured": event.card_measured}
 
 

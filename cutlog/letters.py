@@ -59,5 +59,7 @@ def close(console: Console, client: Client, how: str, of: str, why: str) -> int:
     for letter in letters:
         behind = letter["behind"]
         rest = f"comes after {behind}: {how} that first" if behind else "is on its way"
+        if letter["status"] == "known":
+            rest = "is closed, and nothing is done: its task is there, asked for again since"
         _print(console, f"{letter['letter_id']}  {rest}")
     return 1 if any(letter["behind"] for letter in letters) else 0

@@ -210,7 +210,13 @@ class Attempt:
         self.end = self.end._replace(card_ms=card_ms, wasted_ms=card_ms)
 
     async def _tell_yielded(
-        self, cause: LossCause, card_ms: int, checkpoint: str = "", saved_ms: int = 0
+        self,
+        cause: LossCause,
+        card_ms: int,
+        checkpoint: str = "",
+        saved_ms: int = 0,
+        *,
+        started_anew: bool = False,
     ) -> None:
         self.end = End("given_back", cause.value, card_ms, card_ms - saved_ms)
         await self._tell(
@@ -222,6 +228,7 @@ class Attempt:
                 checkpoint=checkpoint,
                 card_ms=card_ms,
                 saved_ms=saved_ms,
+                started_anew=started_anew,
             )
         )
 
@@ -287,7 +294,7 @@ class Attempt:
                 log.warning("a checkpoint was not stored", extra=facts(key=key, error=str(error)))
                 key = ""
         self._over = True
-        await self._tell_yielded(cause, card_ms, key, saved_ms)
+        await self._tell_yielded(cause, card_ms, key, saved_ms, started_anew=saved.started_anew)
 
     async def _make(self) -> Product | Saved:
         dispatch = self.dispatch

@@ -11,12 +11,20 @@ from processors.clock import instant
 from processors.engine import Record, Step
 from processors.engine import UnknownVersionError as EngineUnknownVersionError
 from processors.outbox import Outbox
-from schema.codec import UnknownVersionError
+from schema.codec import CODECS, UnknownVersionError, UnreadableMessageError
 from schema.commands import Command, CreateTask, ReleaseKey, SubmitTask
 from schema.ids import TaskId, TraceId
 from schema.replies import DeadLetter, KeyReleased
+from schema.topics import Topic
 
+VOUCHED_MS_MAX = 3_600_000
+"""So long the words of the read model count that a task never was. Together with how far it may be
+behind (12 h) it is less than the deciders remember what has ended (`keep.ended_seconds`)."""
 _CAUSE_CHARACTERS_MAX = 500
+
+
+class RedriveRefusedError(Exception):
+    """It would begin a task that may have been begun, and done, by another submission since."""
 
 
 def letter(
@@ -83,9 +91,19 @@ def release(
     """Apply what was poison, if it comes along, before the engine goes on with what waits behind.
 
     That it is done, by whom and why, is a fact in the same transaction. If it raises it is poison
-    again: nothing of this is written and the key stays quarantined.
+    again: nothing of this is written and the key stays quarantined. What begins a task is only
+    applied where nobody has begun it since: otherwise it is a letter again, which says so.
     """
     if command.redrive is not None:
+        begins = _begins(step, command)
+        if begins is not None and not _is_vouched_for(step, command):
+            error = RedriveRefusedError(
+                "nobody has looked of late whether its task was made since; redrive this letter "
+                "by the api, have its user send the same key again, or discard it"
+            )
+            told = letter(step, error, None, command=begins, redriven=command)
+            outbox.order(step, told)
+            return
         handle(step, inner(record, command))
     outbox.order(
         step,
@@ -100,6 +118,26 @@ def release(
             why=command.why,
         ),
     )
+
+
+def _begins(step: Step, command: ReleaseKey) -> SubmitTask | CreateTask | None:
+    """What begins a task, and may have been sent again since: nothing waits behind its key."""
+    try:
+        found: Command = CODECS[Topic(step.cause.topic)].decode(command.redrive or b"")
+    except (UnreadableMessageError, UnknownVersionError):
+        return None  # it is poison again
+    match found:
+        case SubmitTask():
+            return found
+        case CreateTask() if not command.key:
+            return found
+        case _:
+            return None
+
+
+def _is_vouched_for(step: Step, command: ReleaseKey) -> bool:
+    at = command.unknown_at
+    return at is not None and step.now - at.timestamp() * 1_000 <= VOUCHED_MS_MAX
 
 
 def _nothing() -> None:

@@ -12,9 +12,9 @@ from processors.poison import guarded, release
 from processors.quotas import Quotas, tick_id
 from processors.step_rows import StepRows
 from processors.tables import Tables
-from schema.codec import TASK_COMMANDS
+from schema.codec import TASK_COMMANDS, UnknownVersionError, UnreadableMessageError
 from schema.commands import RefuseAttempt, ReleaseKey, StartAttempt, TaskCommand
-from schema.ids import event_id_of, follow_up_id
+from schema.ids import TaskId, event_id_of, follow_up_id
 from schema.topics import Topic
 
 _QUARANTINED = "quarantined"
@@ -33,12 +33,31 @@ class Tasks:
         command = TASK_COMMANDS.decode(record.value or b"")
         if isinstance(command, ReleaseKey):
             release(step, self._outbox, record, command, self.handle)
+            self._thrown_away(step, command)
             return
         now = now_of(step, Topic.TASK_COMMANDS)
         rows = StepRows(step, self._table)
         decision = tasks.handle(rows, command, now, self._quotas.policy(step))
         reply_to = getattr(command, "reply_to", None)
         self._outbox.write(step, Topic.TASK_EVENTS, command.task_id, decision, reply_to)
+
+    def _thrown_away(self, step: Step, command: ReleaseKey) -> None:
+        """What never is applied leaves nothing behind: no reservation, and no wait that is none."""
+        if command.redrive is not None:
+            return
+        now, rows = now_of(step, Topic.TASK_COMMANDS), StepRows(step, self._table)
+        if command.discarded is not None:
+            try:
+                away = TASK_COMMANDS.decode(command.discarded)
+            except (UnreadableMessageError, UnknownVersionError):
+                away = None  # nobody knows what it was
+            if away is not None and not isinstance(away, ReleaseKey):
+                policy = self._quotas.policy(step)
+                decision = tasks.discard(rows, away, command.command_id, now, policy)
+                self._outbox.write(step, Topic.TASK_EVENTS, away.task_id, decision, None)
+        kind, _, task_id = command.key.partition("/")
+        if kind == "task":
+            tasks.ask_soon(rows, TaskId(task_id), now)
 
     def tick(self, step: Step, limit: int) -> bool:
         """Waits, delays, backstops, forgetting: what is due, earliest first; whether more is."""

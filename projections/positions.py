@@ -16,7 +16,7 @@ from schema.topics import Topic
 from schema.wires.log import LogBatch, Place
 
 _SQL: Final = (Path(__file__).parent / "sql" / "positions.sql").read_text().split("\n-- ;;\n")
-_ENSURE, _LOAD, _MOVE, _ENSURE_LOG, _LOG, _CAUGHT_UP = _SQL
+_ENSURE, _LOAD, _MOVE, _ENSURE_LOG, _LOG, _CAUGHT_UP, _HOLD_LOG = _SQL
 NUMBERED: Final = frozenset(
     {Topic.TASK_EVENTS, Topic.QUOTA_EVENTS, Topic.POOL_EVENTS, Topic.MATERIAL_EVENTS}
 )
@@ -123,7 +123,10 @@ async def ensure_log(db: Db, cluster_id: str) -> str:
 
 async def caught_up(db: Db, positions: Mapping[Place, int]) -> None:
     """Say that nothing is left to apply; raises TakenOverError when the rows are not ours."""
-    loaded = await load(db)
-    if any(loaded.get(place) != position for place, position in positions.items()):
-        raise TakenOverError("the positions were moved by somebody else")
-    await db.execute(_CAUGHT_UP)
+    async with db.transaction():
+        # Whoever empties a projection takes this row first: it is never said of emptied tables.
+        await db.execute(_HOLD_LOG)
+        loaded = await load(db)
+        if any(loaded.get(place) != position for place, position in positions.items()):
+            raise TakenOverError("the positions were moved by somebody else")
+        await db.execute(_CAUGHT_UP)

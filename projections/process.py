@@ -191,9 +191,12 @@ async def empty(db: Db, names: list[str]) -> None:
     """Empty projections (all, if none is named) to be folded anew by the projector.
 
     A projector that runs finds its positions gone and ends; the next one begins at the beginning.
+    Until it has caught up nobody takes what is missing here for something that never was.
     """
     chosen = [fold for fold in all_folds() if not names or fold.name in names]
     async with db.transaction():
+        # First: a projector that is about to say that it has caught up holds this row, or waits.
+        await db.execute("UPDATE projection_log SET caught_up_at = NULL")
         for fold in chosen:
             await db.execute(f"TRUNCATE {', '.join(fold.tables)}")
             topic = fold.topic.value

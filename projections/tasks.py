@@ -302,6 +302,8 @@ def _given_up(event: e.TaskEvent) -> tuple[int, str] | None:
     match event:
         case e.TaskRequeued() if event.counted:
             return event.token, event.loss or event.failure or "failed"
+        case e.TaskRequeued() if event.started_anew:
+            return event.token - 1, "started_anew"
         case e.TaskFailed():
             return event.token, event.loss or event.last_failure or event.failure
         case e.TaskCanceled():

@@ -4,8 +4,10 @@ A result is there once its task is SUCCEEDED, and then it is hot; nothing is rem
 nothing has happened to. Age is no business of this decider: a sweep proposes what is old enough,
 and says which event of the result it has seen. The tombstone is an event; objects go after it.
 
-A preview and the result that makes it in full size are one work: withheld or restored, each takes
-the other along. The preview knows the other (`published_by`); of the other, who asks says it.
+A preview and the results that make it in full size are one work: withheld or restored, each takes
+the others along. A task that came to nothing and was followed by another may be retried by hand, so
+the preview knows all that ever published it (`published_by` and `published_before`), not only the
+newest; of those, who asks says which preview it is.
 
 Read the states, the table of moves, `decide` with its branches, `evolve`; then `handle` and
 `on_due`, which the shell calls. Rows stand under the task's id, deliveries under their source.
@@ -56,11 +58,12 @@ class _Kept(Row):
 
 
 class Hot(_Kept, tag="result_hot"):
-    pass
+    published_before: tuple[str, ...] = ()
+    """Who published it before `published_by`, oldest first: each may still come to a result."""
 
 
 class Cold(_Kept, tag="result_cold"):
-    pass
+    published_before: tuple[str, ...] = ()
 
 
 class Withheld(_Kept, tag="result_withheld"):
@@ -70,12 +73,14 @@ class Withheld(_Kept, tag="result_withheld"):
     """What it is again when it is restored."""
     reason: str = ""
     who: str = ""
+    published_before: tuple[str, ...] = ()
 
 
 class Deleted(_Kept, tag="result_deleted"):
     """Its tombstone stands. Forgotten at `until_ms`, in the served clock of task-commands."""
 
     until_ms: int = 0
+    published_before: tuple[str, ...] = ()
 
 
 class Deliveries(Row, tag="deliveries"):
@@ -211,7 +216,7 @@ def _publish(state: ResultState, command: c.PublishResult, now: Now) -> ResultDe
             return Decision((event,), reply=_accepted(command, now, event.seq, kind))
         case Withheld() if command.by == command.task_id:
             return _refuse(command, now, Refusal.RESULT_WITHHELD)
-        case Withheld() if command.by == state.published_by:
+        case Withheld() if command.by in _publishers(state):
             return Decision(reply=_accepted(command, now, state.seq, Withheld))
         case Withheld():  # its task was accepted before it was withheld: that result goes with it
             event = e.ResultPublished(**_of(state, command, now), by=command.by)
@@ -235,19 +240,33 @@ def _others(
     state: ResultState, command: c.WithholdResult | c.RestoreResult, event_id: EventId
 ) -> tuple[c.WithholdResult | c.RestoreResult, ...]:
     """The same for the results that are the same work; told of one that is so, it does nothing."""
-    by = "" if isinstance(state, Untouched) else state.published_by
-    named = dict.fromkeys((TaskId(by), command.publishes or TaskId("")))
+    named = dict.fromkeys((*_publishers(state), command.publishes or ""))
     return tuple(
         msgspec.structs.replace(
             command,
             command_id=follow_up_id(event_id, f"o{number}"),
-            task_id=task_id,
+            task_id=TaskId(task_id),
             publishes=None,
             reply_to=None,
         )
         for number, task_id in enumerate(named)
         if task_id not in ("", command.task_id)
     )
+
+
+def _publishers(state: ResultState) -> tuple[str, ...]:
+    """All that ever published it: the newest first, empty if nobody did."""
+    if isinstance(state, Untouched):
+        return ("",)
+    return state.published_by, *state.published_before
+
+
+def _before(state: ResultState, by: TaskId) -> tuple[str, ...]:
+    """Who published it before `by` does."""
+    if isinstance(state, Untouched):
+        return ()
+    known = (*state.published_before, state.published_by)
+    return tuple(one for one in known if one not in ("", by))
 
 
 def _of(state: ResultState, command: ResultBound, now: Now) -> dict[str, Any]:
@@ -274,6 +293,7 @@ def evolve(state: ResultState, event: e.OfResult, served_ms: int) -> KeptRow:
         "user_id": event.user_id,
         "tenant_id": event.tenant_id,
         "published_by": "" if isinstance(state, Untouched) else state.published_by,
+        "published_before": () if isinstance(state, Untouched) else state.published_before,
     }
     match event:
         case e.ResultChilled() if isinstance(state, Untouched | Hot):
@@ -287,9 +307,16 @@ def evolve(state: ResultState, event: e.OfResult, served_ms: int) -> KeptRow:
         ):
             return Cold(**kept) if event.cold else Hot(**kept)
         case e.ResultPublished() if isinstance(state, Withheld):
-            return msgspec.structs.replace(state, seq=event.seq, published_by=event.by)
+            before = _before(state, event.by)
+            return msgspec.structs.replace(
+                state, seq=event.seq, published_by=event.by, published_before=before
+            )
         case e.ResultPublished():
-            published: dict[str, Any] = {**kept, "published_by": event.by}
+            published: dict[str, Any] = {
+                **kept,
+                "published_by": event.by,
+                "published_before": _before(state, event.by),
+            }
             return Cold(**published) if isinstance(state, Cold) else Hot(**published)
         case e.ResultDeleted():
             return Deleted(**kept, until_ms=served_ms + FORGET_MS)

@@ -6,11 +6,12 @@ each failure and loss leads to, as a table) and `losing` (which goes by it), `mo
 pool), `ending` (cancel, expire), `retrying` (by hand), `timers`, `evolving`, `card_time` (how long
 an attempt had its card), and `follow_ups` (what is ordered from others, and how a refusal is told).
 
-The shell calls `handle` for a command and `on_due` for a timer. Each reads the row of the task,
+The shell calls `handle` for a command, `on_due` for a timer, and `discard` for a command that an
+operator throws away. Each reads the row of the task,
 decides, evolves and puts the row back.
 """
 
-from commands.tasks.deciding import decide, handle
+from commands.tasks.deciding import decide, discard, handle
 from commands.tasks.evolving import evolve
 from commands.tasks.states import (
     INITIAL,
@@ -31,7 +32,7 @@ from commands.tasks.states import (
     TaskState,
     due_ms,
 )
-from commands.tasks.timers import on_due
+from commands.tasks.timers import ask_soon, on_due
 
 __all__ = [
     "INITIAL",
@@ -50,7 +51,9 @@ __all__ = [
     "Succeeded",
     "TaskRow",
     "TaskState",
+    "ask_soon",
     "decide",
+    "discard",
     "due_ms",
     "evolve",
     "handle",

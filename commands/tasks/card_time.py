@@ -2,13 +2,14 @@
 
 It is the runner's word where it gave one: with the result, with a failure, when it gave the attempt
 back, or when it began to store. Of an attempt that was lost, canceled or never ended nobody knows
-it: then it is the log time since the start, an upper bound, and the event says that it was not
-measured.
+it: then it is an estimate, and the event says that it was not measured. It is the log time since
+the start, and no more than the served time and one lease: while nobody serves, a runner works on
+until its lease ends, and then stops by itself. What is charged for a cancel has no lease in it.
 """
 
 from typing import NamedTuple
 
-from commands.tasks.evolving import log_ms
+from commands.tasks import evolving
 from commands.tasks.follow_ups import Asked
 from commands.tasks.states import AttemptState, Storing
 
@@ -18,7 +19,7 @@ class CardTime(NamedTuple):
 
     ms: int
     measured: bool = True
-    """Whether it is the runner's word; if not, it is the most that it can have been."""
+    """Whether it is the runner's word; if not, it is an estimate."""
 
 
 NONE = CardTime(0)
@@ -34,11 +35,15 @@ def untold(state: AttemptState, asked: Asked) -> CardTime:
     """Of an attempt whose end its runner did not tell."""
     if isinstance(state, Storing):
         return CardTime(state.card_ms)
-    return CardTime(ran_ms(state, asked), measured=False)
+    by_log = max(0, evolving.log_ms(asked.now.at) - state.started_ms)
+    if state.started_served_ms is None:
+        return CardTime(by_log, measured=False)
+    served = max(0, asked.now.served_ms - state.started_served_ms)
+    return CardTime(min(by_log, served + state.lease_seconds * 1000), measured=False)
 
 
 def ran_ms(state: AttemptState, asked: Asked) -> int:
-    """Log time of the current attempt's work."""
+    """What is charged of the current attempt's work."""
     if isinstance(state, Storing):
         return state.ran_ms
-    return max(0, log_ms(asked.now.at) - state.started_ms)
+    return evolving.ran_ms(state, asked.now.at, asked.now.served_ms)

@@ -2,10 +2,12 @@
 
 from typing import Final, assert_never
 
-from commands.decider import Decision
+import msgspec
+
+from commands.decider import Decision, ImpossibleEventError
 from commands.tasks import follow_ups as f
 from commands.tasks.ending import canceled
-from commands.tasks.evolving import spec_of, wait_until_ms
+from commands.tasks.evolving import evolve, spec_of, wait_until_ms
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import (
     Absent,
@@ -66,9 +68,9 @@ def create(state: TaskState, command: c.CreateTask, asked: Asked) -> TaskDecisio
             assert_never(state)
 
 
-def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
+def _created(command: c.CreateTask, asked: Asked) -> e.TaskCreated:
     origin = command.origin
-    created = e.TaskCreated(
+    return e.TaskCreated(
         event_id=asked.event_id(),
         seq=1,
         at=asked.now.at,
@@ -88,6 +90,10 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
         lower_spec=command.lower_spec,
         input_limits=command.input_limits,
     )
+
+
+def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
+    origin, created = command.origin, _created(command, asked)
     published = _published(origin, asked)
     if origin.material_ids:
         attached = tuple(
@@ -112,6 +118,23 @@ def _create(command: c.CreateTask, asked: Asked) -> TaskDecision:
     )
     order = f.enqueue(asked, spec_of(created, asked.now.served_ms), Course(), 1)
     return Decision((created, queued), (order, *published))
+
+
+def discard(state: TaskState, command: c.CreateTask, asked: Asked) -> TaskDecision:
+    """It was thrown away by hand, and its user believes in it: created, canceled, and refunded.
+
+    What is told of it later finds a task that has ended.
+    """
+    if not isinstance(state, Absent):
+        return create(state, command, asked)
+    created = _created(command, asked)
+    row = evolve(state, created, asked.now.served_ms, asked.policy)
+    if not isinstance(row, Created):
+        raise ImpossibleEventError(state, created)
+    over = canceled(row, asked, CancelCause.OPERATOR)
+    (event,) = over.events
+    after = msgspec.structs.replace(event, event_id=asked.event_id(1))
+    return over._replace(events=(created, after))
 
 
 def _published(origin: c.Origin, asked: Asked) -> tuple[c.PublishResult, ...]:

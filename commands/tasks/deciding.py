@@ -8,7 +8,7 @@ from commands.tasks.evolving import evolve
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import ENDED, INITIAL, TaskRow, TaskState
 from schema import commands as c
-from schema.ids import TaskId
+from schema.ids import CommandId, TaskId
 from schema.policy import Policy
 from schema.routes import TaskBound
 
@@ -67,6 +67,27 @@ def handle(
     rules = DEFAULT_POLICY if policy is None else policy
     state = rows.get(command.task_id) or INITIAL
     decision = decide(state, command, now, rules)
+    if decision.events:
+        settle(rows, command.task_id, state, decision, now.served_ms, rules)
+    return decision
+
+
+def discard(
+    rows: Rows[TaskRow],
+    command: c.TaskCommand,
+    asked_by: CommandId,
+    now: Now,
+    policy: Policy | None = None,
+) -> TaskDecision:
+    """What follows when an operator throws a command away: what is reserved for it goes back."""
+    if not isinstance(command, c.CreateTask | c.RequeueTask):
+        return NOTHING
+    rules = DEFAULT_POLICY if policy is None else policy
+    state = rows.get(command.task_id) or INITIAL
+    asked = Asked(asked_by, command.task_id, now, rules)
+    if isinstance(command, c.RequeueTask):
+        return retrying.discard(state, command, asked)
+    decision = creating.discard(state, command, asked)
     if decision.events:
         settle(rows, command.task_id, state, decision, now.served_ms, rules)
     return decision

@@ -51,7 +51,7 @@ def cancel(state: TaskState, command: c.CancelTask, asked: Asked) -> TaskDecisio
 def canceled(
     state: Waiting | AttemptState, asked: Asked, cause: CancelCause, reason: str = ""
 ) -> TaskDecision:
-    """A running attempt is stopped as best one can; the log time that it ran is charged."""
+    """A running attempt is stopped as best one can; the time that it ran is charged."""
     charge, time = 0, NONE
     match state:
         case Created() | Delayed():

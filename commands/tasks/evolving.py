@@ -29,12 +29,14 @@ from commands.tasks.states import (
 from schema import events as e
 from schema.ids import MaterialId, PoolId
 from schema.message import Instant
-from schema.policy import Policy
+from schema.policy import LanePolicy, Policy
 from schema.words import Lane, LossCause
 
 SECOND_MS: Final = 1000
 CREATED_WAIT_MAX_MS: Final = 24 * 3600 * SECOND_MS
 """A task waits no longer than this for its material, however long the upload goes on."""
+_NO_LANE: Final = LanePolicy()
+_ASKS_SLOWED: Final = 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -59,10 +61,9 @@ def evolve(  # noqa: PLR0912 - a branch for each event
             return _created(state, event, served_ms)
         case e.TaskQueued():
             if isinstance(state, Created | Delayed):
-                spec = spec_when_confirmed(state.spec, event.material_id, event.content_key)
-                return Queued(seq=event.seq, spec=spec, hold=state.hold, course=state.course)
+                return _queued(state, event, served_ms, policy)
         case e.TaskMoved():
-            return _moved(state, event)
+            return _moved(state, event, served_ms, policy)
         case e.TaskMaterialConfirmed():
             return _material_confirmed(state, event, served_ms)
         case e.TaskWaitExtended():
@@ -72,7 +73,7 @@ def evolve(  # noqa: PLR0912 - a branch for each event
         case e.TaskRequeued():
             return _requeued(state, event, served_ms)
         case e.TaskRetried():
-            return _retried(state, event)
+            return _retried(state, event, served_ms, policy)
         case e.TaskSucceeded() | e.TaskFailed() | e.TaskCanceled() | e.TaskExpired():
             return _ended(state, event, served_ms, policy)
         case _:
@@ -123,7 +124,31 @@ def spec_of(event: e.TaskCreated, served_ms: int) -> Spec:
     )
 
 
-def _moved(state: TaskState, event: e.TaskMoved) -> Queued:
+def _queued(
+    state: Created | Delayed, event: e.TaskQueued, served_ms: int, policy: Policy
+) -> Queued:
+    spec = spec_when_confirmed(state.spec, event.material_id, event.content_key)
+    return Queued(
+        seq=event.seq,
+        spec=spec,
+        hold=state.hold,
+        course=state.course,
+        until_ms=ask_again_ms(spec, served_ms, policy),
+    )
+
+
+def ask_again_ms(spec: Spec, served_ms: int, policy: Policy, asks: int = 0) -> int:
+    """When it is time to ask its pool again: it should have started, or expired, by then.
+
+    Twice as long each time, up to eight times: a lane may be paused for days.
+    """
+    pool = policy.pools.get(spec.pool_id)
+    lane = _NO_LANE if pool is None else pool.lanes.get(spec.lane, _NO_LANE)
+    seconds = lane.ttl_seconds + policy.retries.backstop_seconds
+    return served_ms + (seconds << min(asks, _ASKS_SLOWED)) * SECOND_MS
+
+
+def _moved(state: TaskState, event: e.TaskMoved, served_ms: int, policy: Policy) -> Queued:
     """It waits there from here on, also after a failure or a retry by hand."""
     if (
         not isinstance(state, Queued)
@@ -132,11 +157,13 @@ def _moved(state: TaskState, event: e.TaskMoved) -> Queued:
         or (event.lower_spec and state.spec.lowered)
     ):
         raise ImpossibleEventError(state, event)
+    spec = spec_when_moved(state.spec, event.pool_id, event.lane, lower=event.lower_spec)
     return Queued(
         seq=event.seq,
-        spec=spec_when_moved(state.spec, event.pool_id, event.lane, lower=event.lower_spec),
+        spec=spec,
         hold=state.hold,
         course=state.course,
+        until_ms=ask_again_ms(spec, served_ms, policy),
     )
 
 
@@ -205,7 +232,17 @@ def _started(state: TaskState, event: e.TaskStarted, served_ms: int, policy: Pol
         incarnation_id=event.incarnation_id,
         started_ms=log_ms(event.at),
         until_ms=served_ms + seconds * SECOND_MS,
+        started_served_ms=served_ms,
+        lease_seconds=event.lease_seconds,
     )
+
+
+def ran_ms(state: Running, at: Instant, served_ms: int) -> int:
+    """Log time of its work, without what nobody served: neither an outage nor a jumped clock."""
+    by_log = max(0, log_ms(at) - state.started_ms)
+    if state.started_served_ms is None:
+        return by_log
+    return min(by_log, max(0, served_ms - state.started_served_ms))
 
 
 def _progressed(state: TaskState, event: e.TaskProgressed) -> Running | Storing:
@@ -233,6 +270,8 @@ def _progressed(state: TaskState, event: e.TaskProgressed) -> Running | Storing:
             incarnation_id=state.incarnation_id,
             started_ms=state.started_ms,
             until_ms=state.until_ms,
+            started_served_ms=state.started_served_ms,
+            lease_seconds=state.lease_seconds,
         )
     return Storing(
         seq=event.seq,
@@ -259,7 +298,7 @@ def _storing(state: TaskState, event: e.TaskStoring, served_ms: int, policy: Pol
         pool_id=state.pool_id,
         runner_id=state.runner_id,
         incarnation_id=state.incarnation_id,
-        ran_ms=max(0, log_ms(event.at) - state.started_ms),
+        ran_ms=ran_ms(state, event.at, served_ms),
         until_ms=served_ms + policy.retries.storing_seconds * SECOND_MS,
         card_ms=event.card_ms,
     )
@@ -301,12 +340,13 @@ def course_when_retried(course: Course) -> Course:
     return Course(token=course.token, percent=course.percent, preemptions=course.preemptions)
 
 
-def _retried(state: TaskState, event: e.TaskRetried) -> Queued:
+def _retried(state: TaskState, event: e.TaskRetried, served_ms: int, policy: Policy) -> Queued:
     if not isinstance(state, Failed):
         raise ImpossibleEventError(state, event)
+    spec = spec_when_retried(state.spec)
     return Queued(
         seq=event.seq,
-        spec=spec_when_retried(state.spec),
+        spec=spec,
         hold=Hold(
             taken=(*state.hold.taken, event.reservation_id),
             reserved_micros=event.reserved_micros,
@@ -314,6 +354,7 @@ def _retried(state: TaskState, event: e.TaskRetried) -> Queued:
             since_token=state.course.token,
         ),
         course=course_when_retried(state.course),
+        until_ms=ask_again_ms(spec, served_ms, policy),
     )
 
 

@@ -99,8 +99,12 @@ def dequeue(asked: Asked, state: Queued) -> c.DequeueTask:
 
 
 def leave_other(asked: Asked, state: Queued) -> tuple[c.DequeueTask, ...]:
-    """The old pool of a task that was moved may still have had the word: leave the new one too."""
-    return (dequeue(asked, state),) if state.spec.moved or state.spec.lowered else ()
+    """The old pool of a task that was moved may still have had the word: leave the new one too.
+
+    So may a pool that was asked again, and has the task waiting anew since.
+    """
+    twice = state.spec.moved or state.spec.lowered or state.asks > 0
+    return (dequeue(asked, state),) if twice else ()
 
 
 def end_attempt(

@@ -45,6 +45,7 @@ class _End(NamedTuple):
     message: str = ""
     checkpoint: str = ""
     saved_ms: int = 0
+    started_anew: bool = False
 
     @property
     def last_failure(self) -> FailureClass | None:
@@ -90,9 +91,15 @@ def give_back(state: TaskState, command: c.AttemptYielded, asked: Asked) -> Task
         case Running() | Storing() if command.token == state.course.token:
             time = told(state, command.card_ms)
             saved_ms = min(command.saved_ms, time.ms) if command.checkpoint else 0
-            lost = attempt_lost(state, asked, command.cause, time, command.checkpoint, saved_ms)
-            told_pool = f.end_attempt(asked, state, time.ms)
-            return lost._replace(orders=(*lost.orders, told_pool))
+            end = _End(
+                time,
+                loss=command.cause,
+                checkpoint=command.checkpoint,
+                saved_ms=saved_ms,
+                started_anew=command.started_anew,
+            )
+            lost = _over(state, asked, LOSSES[command.cause], end)
+            return ended(lost, state, f.end_attempt(asked, state, time.ms))
         case Queued() | Delayed() | Failed() if _ended_so(state, command.token, command.cause):
             return NOTHING
         case _:
@@ -109,16 +116,10 @@ def ended(over: TaskDecision, state: AttemptState, *told: f.Order) -> TaskDecisi
 
 
 def attempt_lost(
-    state: AttemptState,
-    asked: Asked,
-    cause: LossCause,
-    time: CardTime,
-    checkpoint: str = "",
-    saved_ms: int = 0,
+    state: AttemptState, asked: Asked, cause: LossCause, time: CardTime
 ) -> TaskDecision:
     """No fault of the task, but there is an end to that too."""
-    end = _End(time, loss=cause, checkpoint=checkpoint, saved_ms=saved_ms)
-    return _over(state, asked, LOSSES[cause], end)
+    return _over(state, asked, LOSSES[cause], _End(time, loss=cause))
 
 
 def _over(state: AttemptState, asked: Asked, verdict: Verdict, end: _End) -> TaskDecision:
@@ -155,6 +156,8 @@ def _over(state: AttemptState, asked: Asked, verdict: Verdict, end: _End) -> Tas
         lower_spec=lower,
         card_ms=end.time.ms,
         card_measured=end.time.measured,
+        # One that saved nothing leaves the older checkpoint: another card may go on from that.
+        started_anew=end.started_anew and bool(end.checkpoint),
     )
     if delay_ms > 0:
         return Decision((requeued,))

@@ -5,7 +5,7 @@ from typing import assert_never
 from commands.decider import Decision
 from commands.tasks import follow_ups as f
 from commands.tasks.evolving import course_when_retried, spec_when_retried
-from commands.tasks.follow_ups import Asked, TaskDecision
+from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.states import (
     Absent,
     Canceled,
@@ -59,6 +59,17 @@ def requeue(state: TaskState, command: c.RequeueTask, asked: Asked) -> TaskDecis
             assert_never(state)
     back = f.release(asked, command.account_id, command.reservation_id, ran=False)
     return f.refused(state, command, asked, reason, (back,))
+
+
+def discard(state: TaskState, command: c.RequeueTask, asked: Asked) -> TaskDecision:
+    """It was thrown away by hand: it stays FAILED, and what was reserved for it goes back."""
+    if (
+        isinstance(state, Created | Queued | Delayed | Running | Storing)
+        and state.hold.reservation_id == command.reservation_id
+    ):
+        return NOTHING
+    back = f.release(asked, command.account_id, command.reservation_id, ran=False)
+    return Decision(orders=(back,))
 
 
 def _retried(state: Failed, command: c.RequeueTask, asked: Asked) -> TaskDecision:

@@ -3,7 +3,7 @@
 A state is its own row, under the task's id. QUEUED has two types: `Queued` waits at its pool,
 `Delayed` waits for its retry delay and is not at the pool. RUNNING has two: `Running`, and
 `Storing` once the work is done and its files are being stored. `until_ms` and `end_until_ms` are
-instants of the served clock of task-commands; `started_ms` is log time.
+instants of the served clock of task-commands, as is `started_served_ms`; `started_ms` is log time.
 """
 
 from typing import Any, Final, dataclass_transform
@@ -140,7 +140,16 @@ class Created(_Kept, tag="created"):
 
 
 class Queued(_Kept, tag="queued"):
-    """Waits at its pool."""
+    """Waits at its pool, which has the word on how long. If its word was lost, the task asks anew.
+
+    A backstop, and no end: a pause or an outage may well be longer, and the pool that has it
+    waiting does nothing when it is told so again.
+    """
+
+    until_ms: int | None = None
+    """When it asks its pool again; None: of an older release, which never did."""
+    asks: int = 0
+    """How often it has asked again: the next time, it waits longer."""
 
 
 class Delayed(_Kept, tag="delayed"):
@@ -158,6 +167,10 @@ class Running(_Kept, tag="running"):
     started_ms: int
     until_ms: int
     """The backstop: RUNNING ends then, whatever else happened."""
+    started_served_ms: int | None = None
+    """When it started; None: of an older release."""
+    lease_seconds: int = 0
+    """As its runner was told: so long it works on without a word from here."""
 
 
 class Storing(_Kept, tag="storing"):
@@ -167,7 +180,7 @@ class Storing(_Kept, tag="storing"):
     runner_id: RunnerId
     incarnation_id: IncarnationId
     ran_ms: int
-    """Log time from the start to the end of the work."""
+    """From the start to the end of the work: log time, as far as somebody was there to serve."""
     until_ms: int
     card_ms: int = 0
     """The card time of the work, as its runner told it."""
@@ -253,5 +266,5 @@ ENDED: Final = (Succeeded, Failed, Canceled, Expired)
 
 
 def due_ms(row: TaskRow) -> int | None:
-    """When (served clock) it expires, is over its delay or backstop, or is forgotten by itself."""
-    return None if isinstance(row, Queued) else row.until_ms
+    """When (served clock) something is due by itself: an end, an ask, or that it is forgotten."""
+    return row.until_ms

@@ -1,13 +1,16 @@
-"""What a tick finds due: a wait for material, a retry delay, a backstop, a row to forget."""
+"""What a tick finds due: a wait for material, a lost wait, a delay, a backstop, a row to forget."""
 
 from typing import assert_never
 
-from commands.decider import Now, Rows, TimerDue
+import msgspec
+
+from commands.decider import Decision, Now, Rows, TimerDue
 from commands.tasks import follow_ups as f
 from commands.tasks.card_time import untold
 from commands.tasks.creating import queue
 from commands.tasks.deciding import DEFAULT_POLICY, settle
 from commands.tasks.ending import expired
+from commands.tasks.evolving import ask_again_ms
 from commands.tasks.follow_ups import NOTHING, Asked, TaskDecision
 from commands.tasks.losing import attempt_lost, ended
 from commands.tasks.states import (
@@ -51,11 +54,30 @@ def on_due(
         case Running() | Storing():
             decision = _backstop(row, asked)
         case Queued():
-            return NOTHING  # its time to live is the pool's
+            return _asked_again(rows, timer.key, row, asked)
         case _:
             assert_never(row)
     settle(rows, task_id, row, decision, now.served_ms, rules)
     return decision
+
+
+def ask_soon(rows: Rows[TaskRow], task_id: TaskId, now: Now) -> None:
+    """A word between it and its pool was thrown away: if it waits, the next tick asks anew."""
+    row = rows.get(task_id)
+    if isinstance(row, Queued):
+        rows.put(task_id, msgspec.structs.replace(row, until_ms=now.served_ms))
+
+
+def _asked_again(rows: Rows[TaskRow], key: str, row: Queued, asked: Asked) -> TaskDecision:
+    """It waits at its pool, as far as it knows: whatever became of that word, it is said again.
+
+    Its time to live is the pool's. One that has the task waiting, or a slot for it, does nothing;
+    one that has lost it lets it wait anew.
+    """
+    asks = row.asks + 1
+    until_ms = ask_again_ms(row.spec, asked.now.served_ms, asked.policy, asks)
+    rows.put(key, msgspec.structs.replace(row, until_ms=until_ms, asks=asks))
+    return Decision(orders=(f.enqueue(asked, row.spec, row.course, 0),))
 
 
 def _backstop(row: Running | Storing, asked: Asked) -> TaskDecision:

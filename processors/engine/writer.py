@@ -104,7 +104,10 @@ class Writer:
             raise RecoveryError(f"an unknown row in the changelog: {key!r}")
 
     def loaded(self) -> None:
-        """The changelog was read to its end. Raises RecoveryError for another topology."""
+        """The changelog was read to its end.
+
+        Raises RecoveryError for another topology, or for state that newer rules made.
+        """
         book = self._book
         if book is None:
             if len(self.rows):
@@ -115,6 +118,12 @@ class Writer:
             raise RecoveryError(
                 f"partition {self.number}: the state was made with {book.partitions} partitions, "
                 f"now there are {self.partitions}; their number cannot change"
+            )
+        elif book.rules > self.rules.version:
+            raise RecoveryError(
+                f"partition {self.number}: the state was made by rules {book.rules}, these are "
+                f"rules {self.rules.version}: an older release would read it wrongly and write it "
+                "back so; start the release that made it again, and mend it forwards"
             )
         else:
             self.positions = dict(book.positions)

@@ -247,7 +247,7 @@ class Runner:
         attempt = Attempt(dispatch, world.now, saved_ms)
         if self.draining or sum(not one.aside for one in self.attempts.values()) >= self.slots:
             cause = LossCause.DRAINED if self.draining else LossCause.NOT_ACCEPTED
-            fleet.flow.tell((self._yielded(attempt, cause, 0, saved_ms), self._free(*place)))
+            fleet.flow.tell((self._yielded(attempt, cause, 0, 0), self._free(*place)))
             return
         self.attempts[place] = attempt
         accept = c.AcceptAttempt(
@@ -353,19 +353,20 @@ class Runner:
         if attempt.aside or self._over(attempt, self._yields, what):
             return
         ran_ms = self.fleet.world.now - started
-        kept = ran_ms if attempt.restartable else 0
+        kept_ms = ran_ms - unsaved_ms(attempt, self.fleet.world.now)
         dispatch = attempt.dispatch
         self.fleet.flow.tell(
             (
-                self._yielded(attempt, cause, ran_ms, attempt.saved_ms + kept),
+                self._yielded(attempt, cause, ran_ms, kept_ms),
                 self._free(dispatch.task_id, dispatch.token),
             )
         )
 
     def _yielded(
-        self, attempt: Attempt, cause: LossCause, card_ms: int, saved_ms: int
+        self, attempt: Attempt, cause: LossCause, card_ms: int, kept_ms: int
     ) -> c.AttemptYielded:
-        dispatch = attempt.dispatch
+        """What was saved goes down to the last whole step: the rest is burnt."""
+        dispatch, saved_ms = attempt.dispatch, attempt.saved_ms + kept_ms
         return c.AttemptYielded(
             command_id=CommandId(f"yield-{dispatch.task_id}-{dispatch.token}"),
             task_id=dispatch.task_id,
@@ -373,7 +374,7 @@ class Runner:
             cause=cause,
             checkpoint=str(saved_ms) if saved_ms else "",
             card_ms=card_ms,
-            saved_ms=card_ms if attempt.restartable else 0,
+            saved_ms=kept_ms,
         )
 
     def _stop(self, message: StopAttempt) -> None:

@@ -74,6 +74,7 @@ class Play:
         self.fleet = Fleet(world, self.flow, Mishaps(faults), self.crowd.work_ms.__getitem__)
         self.flow.reader = self.watch
         self.watch.strict = strict
+        self.watch.holds_to_account = strict and not (scenario.skewed or scenario.outages)
         self.crowd.cancels = scenario.cancels
         self.watch.works = self.fleet.works
         self.watch.on_first_start = self.crowd.started

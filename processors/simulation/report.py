@@ -91,9 +91,8 @@ def _peak(played: Played) -> float:
 
 
 def burnt_hours(played: Played) -> float:
-    """Slot time that no checkpoint kept, in card hours of the pools that it was of (as slots)."""
-    counts = played.watch.counts
-    return sum(ms for name, ms in counts.items() if name.startswith("burnt_ms:")) / _HOUR_MS
+    """Slot time of which nothing came, in card hours of the pools that it was of (as slots)."""
+    return sum(played.watch.card.burnt.values()) / _HOUR_MS
 
 
 def about(played: Played) -> list[str]:

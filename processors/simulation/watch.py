@@ -2,7 +2,8 @@
 
 It asks the deciders for nothing but the depths that they report; all else it counts for itself:
 used + free = slots, reserved + spent <= limit, one end a task, one granted result, one lease, no
-wait without need, no end by an outage or a jumped clock, a ledger that adds up.
+wait without need, no end by an outage or a jumped clock, a ledger that adds up. And card time: all
+that is told of it is granted, burnt or kept, and of nobody more than his slot was held.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,7 @@ UNFAIR_MAX: Final = 4
 PROBE_MAX_MS: Final = 3_600_000
 IDLE_MAX_MS: Final = 30_000
 """A free slot of a runner that beats, and somebody who waits, do not stay apart so long."""
+GIVEN_UP: Final = "given_up:"
 _SLACK_MS: Final = 12_000
 """Ticks are a second apart, and a gap of up to 5 s on either side of one may count."""
 
@@ -32,7 +34,9 @@ _SLACK_MS: Final = 12_000
 class Task:
     """What is known of one task."""
 
-    __slots__ = ("accepted", "lane", "pool", "queued_at", "reservation", "state", "token")
+    __slots__ = (
+        "accepted", "kept_ms", "lane", "pool", "queued_at", "reservation", "state", "token",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.state = CREATED
@@ -42,6 +46,29 @@ class Task:
         self.queued_at = 0
         self.pool = ""
         self.lane = 0
+        self.kept_ms = 0
+        """Card time of earlier attempts that a checkpoint keeps."""
+
+
+class CardTime:
+    """All card time that is told: each millisecond is granted, burnt by a cause, or kept."""
+
+    __slots__ = ("burnt", "granted", "kept", "told")
+
+    def __init__(self) -> None:
+        self.told = 0
+        self.granted = 0
+        self.kept = 0
+        self.burnt: dict[str, int] = {}
+
+    def burn(self, cause: str, ms: int) -> None:
+        if ms:
+            self.burnt[cause] = self.burnt.get(cause, 0) + ms
+
+    @property
+    def rest(self) -> int:
+        """What became of nothing; less than none: of which more became than was told."""
+        return self.told - self.granted - self.kept - sum(self.burnt.values())
 
 
 class Lease:
@@ -152,6 +179,13 @@ class Watch:
         self.yards: dict[str, Yard] = {}
         self.money: dict[tuple[str, ...], int] = {}
         self.open: dict[tuple[str, str], int] = {}
+        self.card = CardTime()
+        self.holds_to_account = False
+        """Clocks agree and no outage comes: an attempt's card time is held against its slot's."""
+        self._had_card: dict[tuple[str, int], int] = {}
+        """Of attempts whose slot is not free yet, the card time that was told."""
+        self._held_slot: dict[tuple[str, int], int] = {}
+        """Of attempts whose card time is not told yet, how long their slot was held."""
         self.sums = dict.fromkeys(("reserved", "spent", "given_back"), 0)
         self.evictions: dict[str, int] = {}
         self.promised: dict[str, tuple[str, int]] = {}
@@ -350,15 +384,57 @@ class Watch:
         task.state = QUEUED if event.delay_ms == 0 else CREATED
         cause = event.loss.value if event.loss is not None else str(event.failure)
         self.count(f"requeued:{cause}")
-        self.counts["burnt_ms:" + cause] = (
-            self.counts.get("burnt_ms:" + cause, 0) + event.card_ms - event.saved_ms
-        )
+        self._card_of(task, event, cause)
         if event.loss is LossCause.PREEMPTED:
             times = self.evictions[event.task_id] = self.evictions.get(event.task_id, 0) + 1
             most = self.policy.pools[task.pool].preemptions_max  # type: ignore[index]
             self.demand(times <= most, f"{event.task_id}: preempted {times} times")
         if event.loss is not None and event.loss is not LossCause.BACKSTOP:
             self.demand(not event.counted, f"{event.task_id}: a loss ({cause}) burnt a retry")
+
+    def _card_of(self, task: Task, event: e.TaskRequeued, cause: str) -> None:
+        """What its checkpoint keeps may be given up later, and is burnt then."""
+        saved_ms = event.saved_ms
+        self.demand(saved_ms <= event.card_ms, f"{event.task_id}: {saved_ms} of {event.card_ms}")
+        if event.started_anew:
+            self._give_up_kept(task, GIVEN_UP + "started_anew")
+        self._tell_card(event.task_id, event.token, event.card_ms, measured=event.card_measured)
+        self.card.burn(cause, event.card_ms - saved_ms)
+        self.card.kept += saved_ms
+        task.kept_ms += saved_ms
+        if event.counted or not event.checkpoint:
+            self._give_up_kept(task, GIVEN_UP + cause)
+
+    def _give_up_kept(self, task: Task, cause: str) -> None:
+        self.card.burn(cause, task.kept_ms)
+        self.card.kept -= task.kept_ms
+        task.kept_ms = 0
+
+    def _tell_card(self, task_id: str, token: int, card_ms: int, *, measured: bool = True) -> None:
+        self.card.told += card_ms
+        if not self.holds_to_account or not measured:
+            return  # what is estimated may have been stored meanwhile, its slot long free
+        held_ms = self._held_slot.pop((task_id, token), None)
+        if held_ms is None:
+            self._had_card[task_id, token] = card_ms
+        else:
+            self._compare_card(task_id, card_ms, held_ms)
+
+    def _slot_held(self, attempt: tuple[str, int], held_ms: int) -> None:
+        if not self.holds_to_account:
+            return
+        card_ms = self._had_card.pop(attempt, None)
+        if card_ms is None:
+            self._held_slot[attempt] = held_ms
+        else:
+            self._compare_card(attempt[0], card_ms, held_ms)
+
+    def _compare_card(self, task_id: str, card_ms: int, held_ms: int) -> None:
+        """What a runner tells is of the time between its slot's beginning and its end."""
+        if card_ms > held_ms + 2 * _SLACK_MS:
+            self.demand(
+                holds=False, words=f"{task_id}: {card_ms} ms of card time, slot held {held_ms}"
+            )
 
     def _current(self, task: Task, event: Any) -> None:  # noqa: ANN401
         if task.state != RUNNING or event.token != task.token:
@@ -371,11 +447,24 @@ class Watch:
     def _succeeded(self, event: e.TaskSucceeded) -> None:
         task = self._task(event)
         self._current(task, event)
+        if event.facts.get("started_anew"):
+            self._give_up_kept(task, GIVEN_UP + "started_anew")
+        self._tell_card(event.task_id, event.token, event.card_ms)
+        self.card.granted += event.card_ms + task.kept_ms
+        self.card.kept -= task.kept_ms
+        task.kept_ms = 0
         self._end(task, "succeeded")
 
     def _ends(self, event: e.TaskFailed | e.TaskCanceled) -> None:
         task = self._task(event)
-        self._end(task, type(event).__name__.removeprefix("Task").lower())
+        how = type(event).__name__.removeprefix("Task").lower()
+        if task.state == RUNNING:
+            self._tell_card(event.task_id, event.token, event.card_ms, measured=event.card_measured)
+            self.card.burn(how, event.card_ms)
+        elif event.card_ms:
+            self.demand(holds=False, words=f"{event.task_id}: card time, and no attempt runs")
+        self._give_up_kept(task, GIVEN_UP + how)
+        self._end(task, how)
 
     def _expired(self, event: e.TaskExpired) -> None:
         task = self._task(event)
@@ -384,6 +473,7 @@ class Watch:
         self.demand(
             served + _SLACK_MS >= ttl, f"{event.task_id}: expired after {served} of {ttl} served ms"
         )
+        self._give_up_kept(task, GIVEN_UP + "expired")
         self._end(task, "expired")
 
     def _end(self, task: Task, how: str) -> None:
@@ -573,10 +663,11 @@ class Watch:
             else:
                 yard.live.pop(attempt[0], None)
 
-    def _give_up(self, pool_id: str, yard: Yard, lease: Lease) -> None:
+    def _give_up(self, pool_id: str, yard: Yard, lease: Lease, token: int) -> None:
         """Its slot is free."""
         if lease.holds:
             lease.holds = False
+            self._slot_held((lease.task, token), self.world.now - lease.begun)
             yard.used -= 1
             if self.strict:
                 self._charge(pool_id, yard, lease)
@@ -598,14 +689,14 @@ class Watch:
         if known is not None:
             yard, attempt, lease = known
             self._leave(yard, attempt, lease)
-            self._give_up(event.pool_id, yard, lease)
+            self._give_up(event.pool_id, yard, lease, attempt[1])
             del yard.leases[attempt]
 
     def _freed(self, event: e.SlotFreed) -> None:
         known = self._known(event)
         if known is not None:
             yard, attempt, lease = known
-            self._give_up(event.pool_id, yard, lease)
+            self._give_up(event.pool_id, yard, lease, attempt[1])
             if self.strict and lease.for_task:
                 yields = self.policy.pools[event.pool_id].yield_seconds * 2_000
                 until = lease.asked_at + yields - _SLACK_MS
@@ -732,7 +823,7 @@ class Watch:
                     f"{attempt}: {lease.incarnation} works on it, and its lease has ended",
                 )
             self._leave(yard, attempt, lease)
-            self._give_up(event.pool_id, yard, lease)
+            self._give_up(event.pool_id, yard, lease, attempt[1])
             del yard.leases[attempt]
 
     def _paused(self, event: e.LanePaused) -> None:
@@ -746,6 +837,8 @@ class Watch:
     def look(self, *, served: bool) -> None:
         """Every few seconds: nobody waits beside a card that is free, and memory is right."""
         self.compare()
+        rest = self.card.rest
+        self.demand(rest == 0, f"card time: {rest} ms are neither granted nor burnt nor kept")
         for pool_id, yard in self.yards.items():
             if yard.broken:
                 self._look_at_breakers(pool_id, yard)
@@ -810,3 +903,6 @@ class Watch:
             self.demand(not yard.queued, f"pool {pool_id}: still waiting: {list(yard.queued)[:3]}")
         rest = self.sums["reserved"] - self.sums["spent"] - self.sums["given_back"]
         self.demand(rest == 0, f"the ledger sums to {rest}")
+        rest = self.card.rest
+        self.demand(rest == 0, f"card time: {rest} ms are neither granted nor burnt nor kept")
+        self.demand(self.card.kept == 0, f"card time: {self.card.kept} ms are kept for nobody")

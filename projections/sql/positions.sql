@@ -14,3 +14,5 @@ INSERT INTO projection_log (cluster_id, epoch) VALUES ($1, $2) ON CONFLICT (one)
 SELECT cluster_id, epoch FROM projection_log
 -- ;;
 UPDATE projection_log SET caught_up_at = now()
+-- ;;
+SELECT true FROM projection_log FOR UPDATE

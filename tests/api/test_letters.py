@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ import httpx
 import pytest
 
 from schema.codec import encode
-from schema.commands import CancelTask, CreateTask, Origin
+from schema.commands import CancelTask, CreateTask, Origin, SubmitTask
 from schema.ids import (
     NO_TENANT,
     CommandId,
@@ -28,7 +29,8 @@ from schema.ids import (
 )
 from schema.objects import failure_key
 from schema.policy import Price
-from schema.routes import Route, route
+from schema.replies import DeadLetter
+from schema.routes import Route, route, route_submission
 from schema.settings import Kafka, Postgres, load, need
 from schema.topics import Topic
 from schema.wires.log import LogWriter
@@ -213,7 +215,69 @@ def test_poison_is_redriven_before_what_waits_and_is_a_letter_again_if_nothing_i
     _, closed = until(operator, task, "replaced", "discarded")
     assert (closed["who"], closed["why"]) == (operator.user_id, "there is no such pool")
     assert f"task/{task}" not in parked(operator)
-    assert ann.http.get(f"/v1/tasks/{task}").status_code == 404
+    assert ann.until(task, "CANCELED")  # its user believes in it: he sees that it is over
+
+
+def submission(caller: Caller, task_id: TaskId) -> tuple[Route, bytes, str]:
+    """The letter of a submission that was poison long ago, as its processor wrote it; its id."""
+    user = UserId(caller.user_id)
+    command = SubmitTask(
+        command_id=command_id_of("submit", task_id),
+        task_id=task_id,
+        origin=Origin(
+            user_id=user,
+            tenant_id=NO_TENANT,
+            account_id=account_of(NO_TENANT, user),
+            scene=Scene.REHEARSAL,
+            tier="load",
+            fingerprint="f",
+            parameters={"no_op": True},
+        ),
+    )
+    partitions = caller.system.partitions
+    place = route_submission(command, Lane.P1, partitions)
+    letter = DeadLetter(
+        letter_id=f"{place.topic}/{place.partition}/{uuid4().int % 10**9 + 10**9}",
+        at=datetime.now(UTC) - timedelta(days=3),
+        topic=place.topic,
+        partition=place.partition,
+        offset=0,
+        key=task_id.encode(),
+        value=encode(command),
+        cause="ValueError: a defect of three days ago",
+        quarantined_key="",
+        task_id=task_id,
+    )
+    return Route(Topic.DEAD_LETTERS, place.partition, task_id), encode(letter), letter.letter_id
+
+
+def test_a_submission_whose_task_was_made_since_is_closed_and_not_done_twice(
+    operator: Caller, ann: Caller, system: System
+) -> None:
+    """Its user was answered that it went wrong, and sent the same key again."""
+    task = TaskId(ann.submit(no_op=True))
+    seq = ann.until(task, "SUCCEEDED")["seq"]
+    place, letter, letter_id = submission(ann, task)
+    append(system, (place, letter))
+    until(operator, letter_id, "open")
+    (told,) = ask(operator, "redrive", letter_id).json()["letters"]
+    assert told == {"letter_id": letter_id, "task_id": task, "status": "known", "behind": None}
+    (closed,) = until(operator, letter_id, "discarded")
+    assert closed["why"] == "not redriven, its task is there: SUCCEEDED; the code is mended"
+    assert ann.get(task)["seq"] == seq
+
+
+def test_a_submission_that_nobody_sent_again_is_redriven_however_old(
+    operator: Caller, ann: Caller, system: System
+) -> None:
+    task = task_id_of(NO_TENANT, UserId(ann.user_id), uuid4().hex)
+    place, letter, letter_id = submission(ann, task)
+    append(system, (place, letter))
+    until(operator, letter_id, "open")
+    (told,) = ask(operator, "redrive", letter_id).json()["letters"]
+    assert told["status"] == "pending"
+    until(operator, letter_id, "redriven")
+    assert ann.until(task, "SUCCEEDED")
 
 
 def test_what_nobody_can_read_is_shown_as_such_and_discarded_by_hand(

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from itertools import product
 from typing import Any, get_args
 
+import msgspec
 import pytest
 
 from commands.decider import ImpossibleEventError, MemoryRows, Now, TimerDue
@@ -310,3 +311,43 @@ def test_deliveries_are_counted_once_each_and_numbered_by_their_source() -> None
         (event.source, event.seq) for event in story.events if isinstance(event, e.ResultsDelivered)
     ]
     assert told == [("api-0", 1), ("api-0", 2), ("api-1", 1)]
+
+
+# --- a publish that was followed by another -------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "since"])
+def test_all_that_ever_published_a_preview_are_withheld_and_restored_with_it(when: str) -> None:
+    """The first came to nothing and was followed by others; retried by hand it has come to be."""
+    story = work()
+    others = (TaskId("second"), TaskId("third"))
+    if when == "since":
+        follow(story, story.tell("withhold"))
+    for other in others:
+        follow(story, story.tell("publish", by=other))
+    if when == "before":
+        follow(story, story.tell("withhold"))
+    everyone = (TASK, FULL, *others)
+    assert all(isinstance(story.rows.get(one), results.Withheld) for one in everyone)
+    follow(story, story.tell("restore", task_id=others[0], publishes=TASK))
+    assert all(isinstance(story.rows.get(one), results.Hot) for one in everyone)
+
+
+def test_whoever_publishes_it_again_is_the_newest_and_there_once() -> None:
+    story = work()
+    for by in ("second", FULL, "second", "second"):
+        story.tell("publish", by=TaskId(by))
+    assert isinstance(story.state, results.Hot)
+    assert (story.state.published_by, story.state.published_before) == ("second", (FULL,))
+    for word in ("chill", "withhold", "restore", "delete"):
+        story.tell(word)
+        assert story.state.published_before == (FULL,)
+
+
+def test_a_row_of_before_is_read() -> None:
+    row = msgspec.json.decode(b'["result_withheld",3,"u","","full",true,"r","w"]', type=results.ROW)
+    assert row == results.Withheld(
+        seq=3, user_id=UserId("u"), tenant_id=TenantId(""), published_by="full", cold=True,
+        reason="r", who="w",
+    )  # fmt: skip
+    assert row.published_before == ()

@@ -8,6 +8,7 @@ new fields at their ends: those of the file are read as what stands there now.
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from commands import tasks
 from commands.decider import Decision
@@ -67,11 +68,18 @@ def history() -> list[str]:
 
 
 def _read(line: str) -> object:
-    """The line itself, or the row that it holds."""
+    """The line itself, or the row that it holds, without what the file is too old for."""
     kind, _, text = line.partition(" ")
-    if kind == "row" and text != "null":
-        return msgspec.json.decode(text, type=tasks.ROW)
-    return line
+    if kind != "row" or text == "null":
+        return line
+    row = msgspec.json.decode(text, type=tasks.ROW)
+    match row:
+        case tasks.Queued():
+            return replace(row, until_ms=None, asks=0)
+        case tasks.Running():
+            return replace(row, started_served_ms=None, lease_seconds=0)
+        case _:
+            return row
 
 
 def test_the_history_is_what_it_always_was() -> None:

@@ -190,9 +190,9 @@ def test_what_is_no_name_of_a_model_is_none(model: object) -> None:
 
 def test_a_deadline_travels_as_what_is_left_of_it_and_stands_still_in_an_outage() -> None:
     story = w.world().given(w.create(deadline=60), w.start()).after(5)
-    story.when(w.give_back()).orders(a(c.EnqueueTask, deadline_ms=55_000), c.EndAttempt)
+    story.when(w.give_back()).orders(c.EndAttempt, a(c.EnqueueTask, deadline_ms=55_000))
     story.after_outage(7200).given(w.start(2)).after(65)
-    story.when(w.give_back(2)).orders(a(c.EnqueueTask, deadline_ms=-10_000), c.EndAttempt)
+    story.when(w.give_back(2)).orders(c.EndAttempt, a(c.EnqueueTask, deadline_ms=-10_000))
 
 
 def test_a_deadline_counts_from_the_request_and_not_from_its_material() -> None:
@@ -211,7 +211,7 @@ def test_preemptions_are_counted_apart_and_told_also_after_a_retry_by_hand() -> 
         story.given(w.start(token))
         story.when(w.give_back(token, LossCause.PREEMPTED)).then(
             a(e.TaskRequeued, counted=False, delay_ms=0), e.TaskQueued
-        ).orders(a(c.EnqueueTask, preemptions=token), c.EndAttempt)
+        ).orders(c.EndAttempt, a(c.EnqueueTask, preemptions=token))
     story.given(w.start(8), w.fail(8, FailureClass.INPUT))
     story.when(w.requeue()).orders(a(c.EnqueueTask, preemptions=7))
     assert story.row_of(w.TASK).course.losses == 0

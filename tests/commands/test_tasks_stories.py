@@ -10,8 +10,8 @@ from commands.tasks.losing import jittered
 from schema import commands as c
 from schema import events as e
 from schema.failures import FailureClass
-from schema.ids import MaterialId, TaskId, TenantId, UserId
-from schema.policy import KeepPolicy, Policy, Price, RetryPolicy
+from schema.ids import CommandId, MaterialId, TaskId, TenantId, UserId
+from schema.policy import KeepPolicy, LanePolicy, Policy, Price, RetryPolicy
 from schema.refusals import Refusal
 from schema.replies import Accepted, DeadLetter, DispatchAttempt, Refused, StopAttempt
 from schema.words import CancelCause, LossCause, Status
@@ -420,7 +420,18 @@ def test_an_attempt_that_was_given_back_waits_for_nothing() -> None:
     story.when(w.give_back(cause=LossCause.DRAINED, checkpoint="step-7")).then(
         a(e.TaskRequeued, counted=False, delay_ms=0, checkpoint="step-7", card_ms=3_000),
         e.TaskQueued,
-    ).orders(a(c.EnqueueTask, token=1), a(c.EndAttempt, token=1))
+    ).orders(a(c.EndAttempt, token=1, card_ms=3_000), a(c.EnqueueTask, token=1))
+
+
+def test_who_could_not_go_on_from_a_checkpoint_and_leaves_his_own_gives_up_what_that_kept() -> None:
+    """Without one of his own the older one stays: another card may go on from it."""
+    for own, next_begins_from in (("step-2", "step-2"), ("", "step-7")):
+        story = running().given(w.give_back(checkpoint="step-7"), w.start(2))
+        told = msgspec.structs.replace(w.give_back(2), started_anew=True, checkpoint=own)
+        requeued, _ = story.when(told).events
+        a(e.TaskRequeued, token=2, started_anew=bool(own), checkpoint=next_begins_from).check(
+            requeued
+        )
 
 
 def test_a_lost_runner_cannot_finish_the_next_attempt() -> None:
@@ -550,6 +561,33 @@ def test_an_outage_does_not_bring_the_backstop_nearer() -> None:
 def test_a_lost_attempt_is_accounted_the_log_time_since_its_start() -> None:
     story = running().after(7).after_outage(3)
     story.when(w.lose()).then(a(e.TaskRequeued, card_ms=10_000, card_measured=False))
+
+
+def test_of_an_outage_no_more_than_a_lease_is_accounted() -> None:
+    """Its runner heard nothing all the while, and stops when its lease ends."""
+    lease = w.start().lease_seconds
+    told = a(e.TaskRequeued, card_ms=(60 + lease) * 1_000, card_measured=False)
+    running().after(60).after_outage(1_800).when(w.lose()).then(told)
+    canceled = a(e.TaskCanceled, card_ms=(60 + lease) * 1_000, card_measured=False)
+    running().after(60).after_outage(1_800).when(w.cancel()).then(canceled)
+
+
+def test_neither_an_outage_nor_a_jump_of_the_clock_is_charged() -> None:
+    """Ten seconds were served, whatever the log says; a clock that goes back charges no more."""
+    same = a(e.TaskCanceled, charge_micros=1_500_000)
+    running().after(4).after_outage(1_800).after(6).when(w.cancel()).then(same)
+    story = running().after(4).after_outage(1_800).after(6).given(w.store(card_ms=9_000))
+    story.when(w.cancel()).then(same)
+    running().after(20).after_outage(-10).when(w.cancel()).then(same)
+
+
+def test_a_row_of_an_older_release_is_charged_by_the_log() -> None:
+    story = running()
+    old = msgspec.structs.replace(story.row_of(w.TASK), started_served_ms=None, lease_seconds=0)
+    story.rows.put(w.TASK, old)
+    story.after(4).after_outage(6).when(w.cancel()).then(
+        a(e.TaskCanceled, charge_micros=1_500_000, card_ms=10_000, card_measured=False)
+    )
 
 
 def test_the_sixth_loss_is_accounted_like_the_first() -> None:
@@ -683,6 +721,80 @@ def test_an_expiry_of_an_earlier_wait_is_refused() -> None:
     running().given(w.give_back()).when(w.expire(0)).refused(Refusal.TOKEN_STALE)
     queued().when(w.expire(1)).refused(Refusal.TOKEN_NOT_NEXT)
     running().when(w.expire(0)).refused(Refusal.TASK_NOT_QUEUED)
+
+
+# --- the wait that was lost ----------------------------------------------------------------------
+
+_ASKS = LanePolicy().ttl_seconds + w.RETRIES.backstop_seconds
+
+
+def test_a_task_that_nobody_starts_or_ends_asks_its_pool_again_and_never_ends_by_that() -> None:
+    """Its pool may have lost it; one that has it does nothing. Later each time, up to a limit."""
+    story = queued()
+    for times in (1, 2, 4, 8, 8):
+        story.after(_ASKS * times - 1)
+        assert story.tick() == []
+        (asked,) = story.after(1).tick()
+        asked.then().orders(a(c.EnqueueTask, token=0, pool_id=w.POOL, moved=False))
+    story.when(w.start()).then(a(e.TaskStarted, token=1))
+
+
+def test_no_outage_makes_a_task_ask_its_pool_again() -> None:
+    story = queued().after(_ASKS - 1).after_outage(10 * _ASKS)
+    assert story.tick() == []
+
+
+def test_every_wait_has_its_own_time_to_ask_again() -> None:
+    story = queued().after(_ASKS).given(w.start(), w.give_back())
+    assert story.tick() == []
+    (asked,) = story.after(_ASKS).tick()
+    asked.then().orders(a(c.EnqueueTask, token=1))
+
+
+def test_a_pool_that_was_asked_again_hears_that_the_task_waits_no_more() -> None:
+    """What ended the wait may have been on its way: the task waits there anew since."""
+    story = queued().after(_ASKS)
+    story.tick()
+    story.when(w.expire()).then(e.TaskExpired).orders(c.ReleaseReservation, c.DequeueTask)
+    story = queued().after(_ASKS)
+    story.tick()
+    story.when(w.start()).then(e.TaskStarted).orders(
+        DispatchAttempt, c.GrantAttempt, a(c.DequeueTask, token=0)
+    )
+
+
+def test_a_row_of_an_older_release_never_asks() -> None:
+    story = queued()
+    old = msgspec.structs.replace(story.row_of(w.TASK), until_ms=None)
+    story.rows.put(w.TASK, old)
+    assert story.after(100 * _ASKS).tick() == []
+
+
+def test_a_creation_that_is_thrown_away_is_a_task_that_is_canceled_and_refunded() -> None:
+    story = w.world()
+    decision = tasks.discard(story.rows, w.create(w.CLIP), CommandId("away"), story.now, w.POLICY)
+    created, canceled = decision.events
+    assert isinstance(created, e.TaskCreated)
+    a(e.TaskCanceled, seq=2, cause=CancelCause.OPERATOR, charge_micros=0).check(canceled)
+    (back,) = decision.orders
+    a(c.ReleaseReservation, reservation_id="submit-1", ran=False).check(back)
+    # One that waited behind it is too late.
+    story.when(w.create(w.CLIP)).refused(Refusal.RESERVATION_RESOLVED).orders(c.ReleaseReservation)
+
+
+def test_what_is_thrown_away_gives_back_what_no_task_holds_and_nothing_else() -> None:
+    def away(story: Story, command: c.TaskCommand) -> tuple[Any, ...]:
+        decision = tasks.discard(story.rows, command, CommandId("away"), story.now, w.POLICY)
+        assert decision.events == ()
+        return decision.orders
+
+    assert away(queued(), w.create()) == ()
+    (back,) = away(queued(), w.create(reservation="submit-2"))
+    a(c.ReleaseReservation, reservation_id="submit-2").check(back)
+    (back,) = away(failed(), w.requeue())
+    a(c.ReleaseReservation, reservation_id=w.requeue().reservation_id, ran=False).check(back)
+    assert away(failed().given(w.requeue()), w.requeue()) == ()
+    assert away(running(), w.finish()) == ()
 
 
 # --- retried by hand ----------------------------------------------------------------------------
@@ -821,7 +933,7 @@ def test_a_timer_that_is_not_due_any_more_does_nothing() -> None:
     assert story.on_due is not None
     timer = w.timer()
     assert story.on_due(story.rows, timer, story.now) == ((), (), None, None)
-    story.given(w.confirm()).after(10**6)
+    story.given(w.confirm()).after(600)
     assert story.on_due(story.rows, timer, story.now) == ((), (), None, None)
     assert story.on_due(w.world().rows, timer, story.now) == ((), (), None, None)
 

@@ -276,11 +276,13 @@ def _windows(
 
 
 def _slots(proof: Proof, events: list[Json]) -> None:
-    """A pool proposes a (task, token) once; nobody holds more than the runner's slots.
+    """A pool proposes a (task, token) once a wait; nobody holds more than the runner's slots.
 
-    A task that moves may be proposed by both pools: the old one is refused.
+    A task that moves may be proposed by both pools: the old one is refused. One that asked its pool
+    again waits anew, where that has lost the runner that it had proposed.
     """
     proposed: set[tuple[str, str, int]] = set()
+    since: set[tuple[str, str, int]] = set()
     slots: dict[tuple[str, str], int] = {}
     held: dict[tuple[str, str], set[tuple[str, str, int]]] = defaultdict(set)
     where: dict[tuple[str, str, int], tuple[str, str]] = {}
@@ -292,9 +294,12 @@ def _slots(proof: Proof, events: list[Json]) -> None:
             case "pool.runner_registered.v1":
                 runner = (event["runner_id"], event["incarnation_id"])
                 slots[runner] = event["slots"]
+            case "pool.enqueued.v1":
+                since.discard((pool_id, attempt[1], attempt[2] + 1))
             case "pool.proposed.v1":
                 runner = (event["runner_id"], event["incarnation_id"])
-                proof.demand(attempt not in proposed, f"{attempt}: proposed twice")
+                proof.demand(attempt not in since, f"{attempt}: proposed twice")
+                since.add(attempt)
                 proposed.add(attempt)
                 held[runner].add(attempt)
                 where[attempt] = runner

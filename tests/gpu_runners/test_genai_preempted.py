@@ -13,9 +13,9 @@ from safetensors.numpy import load_file, save_file
 from safetensors.torch import safe_open  # type: ignore[attr-defined]
 
 from gpu_runners.pipelines.genai import Genai
-from gpu_runners.pipelines.genai.parameters import SchedulerName
 from gpu_runners.pipelines.genai.scene import CHECKPOINT
 from gpu_runners.pipelines.pipeline import Product, Progress, Resumable, Saved, Work
+from schema.scenes.genai import SchedulerName
 
 pytestmark = [
     pytest.mark.media,

@@ -2,12 +2,14 @@
 
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from commands.tasks import attempts
+from processors.poison import VOUCHED_MS_MAX
 from schema import commands as c
 from schema import events as e
 from schema import replies as r
@@ -30,7 +32,9 @@ def mended() -> Iterator[pytest.MonkeyPatch]:
         yield patch
 
 
-def close(play: Play, letter: r.DeadLetter, *, discard: bool = False) -> c.ReleaseKey:
+def close(
+    play: Play, letter: r.DeadLetter, *, discard: bool = False, unknown_at: datetime | None = None
+) -> c.ReleaseKey:
     """What an operator asks for a letter."""
     command = c.ReleaseKey(
         command_id=CommandId(f"close-{letter.letter_id}"),
@@ -41,6 +45,7 @@ def close(play: Play, letter: r.DeadLetter, *, discard: bool = False) -> c.Relea
         redrive=None if discard else letter.value,
         discard=discard,
         discarded=letter.value if discard else None,
+        unknown_at=unknown_at,
     )
     tell(play, letter, command)
     return command
@@ -151,7 +156,7 @@ def test_a_start_that_is_never_applied_loses_no_task(
     if discard:
         close(play, letter, discard=True)
     else:
-        play.release(letter.topic, letter.partition, letter.quarantined_key)
+        play.release(Topic(letter.topic), letter.partition, letter.quarantined_key)
     play.flow.tick(5)
     (dispatch,) = runner.inbox(r.DispatchAttempt)
     runner.finish(dispatch)
@@ -215,9 +220,78 @@ def test_a_submission_that_was_poison_is_redriven_though_nothing_waits(
     (letter,) = letters(play)
     assert (letter.quarantined_key, letter.task_id) == ("", command.task_id)
     mended.undo()
-    close(play, letter)
+    close(play, letter, unknown_at=letter.at)
     assert play.story(command.task_id) == ["TaskCreated", "TaskQueued"]
     assert [fact.redriven for fact in facts(play)] == [True]
+
+
+@pytest.mark.parametrize("vouched", [False, True], ids=["nobody looked", "looked long ago"])
+def test_a_submission_that_was_done_since_is_a_letter_again_and_not_done_twice(
+    mended: pytest.MonkeyPatch,
+    vouched: bool,  # noqa: FBT001
+) -> None:
+    """Its user sent the same key again; what is done is forgotten by the deciders in the end."""
+    keep = replace(POLICY.keep, ended_seconds=60, failed_seconds=60)
+    play = Play(policy=replace(POLICY, keep=keep))
+    runner = play.runner()
+
+    def broken(*_: object) -> None:
+        raise BrokenError
+
+    mended.setattr(_quota_reserve, "_exceeded", broken)
+    command = play.submission("one")
+    play.ask(command)
+    (letter,) = letters(play)
+    mended.undo()
+    play.ask(command)
+    (dispatch,) = runner.inbox(r.DispatchAttempt)
+    runner.finish(dispatch)
+    play.flow.tick(200)
+    before = (play.story(command.task_id), play.ledger())
+    assert before[1] == ["QuotaReserved", "QuotaCommitted"]
+    long_ago = letter.at - timedelta(milliseconds=VOUCHED_MS_MAX)
+    close(play, letter, unknown_at=long_ago if vouched else None)
+    assert (play.story(command.task_id), play.ledger()) == before
+    _, second = letters(play)
+    assert (second.replaces, second.value) == (letter.letter_id, letter.value)
+    assert second.cause.startswith("RedriveRefusedError: ")
+    assert "send the same key again" in second.cause
+    assert facts(play) == []
+
+
+def test_a_creation_that_holds_its_key_is_redriven_however_late(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    """Nobody can have begun its task: all that is asked of it waits."""
+    play = Play()
+    creating = sys.modules["commands.tasks.creating"]
+    task = play.submission("one").task_id
+    mended.setattr(creating, "create", breaks(creating.create, only=task))
+    play.submit("one")
+    (letter,) = letters(play)
+    mended.undo()
+    close(play, letter)
+    assert play.story(task) == ["TaskCreated", "TaskQueued"]
+    assert play.ledger() == ["QuotaReserved"]
+
+
+def test_a_creation_whose_key_was_released_by_hand_is_a_letter_again(
+    mended: pytest.MonkeyPatch,
+) -> None:
+    play = Play()
+    creating = sys.modules["commands.tasks.creating"]
+    task = play.submission("one").task_id
+    mended.setattr(creating, "create", breaks(creating.create, only=task))
+    play.submit("one")
+    (letter,) = letters(play)
+    mended.undo()
+    play.release(Topic(letter.topic), letter.partition, letter.quarantined_key)
+    close(play, replace(letter, quarantined_key=""))
+    assert play.story(task) == []
+    _, second = letters(play)
+    assert (second.replaces, second.quarantined_key) == (letter.letter_id, "")
+    close(play, second, unknown_at=letter.at)
+    assert play.story(task) == ["TaskCreated", "TaskQueued"]
 
 
 def test_bytes_that_nobody_can_read_are_a_letter_again() -> None:

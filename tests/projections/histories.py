@@ -340,6 +340,7 @@ class History:
             card_measured=not lost,
             saved_ms=self.random.randint(0, 100),
             lower_spec=self.random.random() < 0.2,
+            started_anew=lost and self.random.random() < 0.2,
         )
 
     def _succeeded(self, task: TaskId, user: UserId, token: int) -> e.TaskSucceeded:

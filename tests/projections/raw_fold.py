@@ -134,7 +134,7 @@ class RawFold:
             self._over(kind, row, event)
         if kind in ("failed", "canceled", "expired") or event.get("counted"):
             self._give_up(event["task_id"], event["token"], _cause(kind, event))
-        elif kind == "succeeded" and event.get("facts", {}).get("started_anew"):
+        elif event.get("started_anew") or event.get("facts", {}).get("started_anew"):
             self._give_up(event["task_id"], event["token"] - 1, "started_anew")
 
     def _give_up(self, task: str, upto: int, cause: str) -> None:

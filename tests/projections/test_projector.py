@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from api.measures import Measures
+from api.pools import Pools
+from api.problems import Problem
+from api.reads import ReadModel
+from api.standing import Standing
 from cutlog.stack import LocalStack
 from projections import migrations, positions, process
 from projections.__main__ import TAKEN_OVER, UNFOLDABLE
@@ -19,6 +24,7 @@ from projections.folding import Db, Fact, GapError
 from projections.positions import Move, TakenOverError
 from projections.projector import Projector, begin, connect
 from projections.watching import Watching
+from schema.settings import Postgres
 from schema.wires.log import LogReader, Place
 from tests.projections.checking import check_fold, projecting
 from tests.projections.conftest import TOPICS, Ground
@@ -246,6 +252,52 @@ async def test_a_projection_that_is_rebuilt_is_byte_equal_and_touches_no_other(
     async with projecting(ground):
         await ground.applied()
     assert await ground.dump() == first
+
+
+async def test_emptied_tables_are_behind_until_they_are_folded_again(ground: Ground) -> None:
+    """What is not there yet is never taken for what never was: the door refuses meanwhile."""
+    history = History(12)
+    await ground.write([*history.start(), *history.take(10)])
+    async with projecting(ground):
+        await ground.applied()
+    behind = "SELECT caught_up_at IS NULL AS behind FROM projection_log"
+    db = await connect(ground.dsn)
+    known = await positions.load(db)
+    await positions.caught_up(db, known)
+    assert [row["behind"] for row in await ground.rows(behind)] == [False]
+    await process.empty(db, ["tasks"])
+    assert [row["behind"] for row in await ground.rows(behind)] == [True]
+    with pytest.raises(TakenOverError):  # a projector that still runs and has nothing to write
+        await positions.caught_up(db, known)
+    assert [row["behind"] for row in await ground.rows(behind)] == [True]
+    await db.close()
+
+
+async def test_the_door_is_shut_from_the_emptying_until_all_is_caught_up(ground: Ground) -> None:
+    history = History(13)
+    await ground.write([*history.start(), *history.take(10)])
+    async with projecting(ground):
+        await ground.applied()
+    reads, db = ReadModel(Postgres(dsn=ground.dsn)), await connect(ground.dsn)
+    standing = Standing(reads, Pools(), Measures(CollectorRegistry()))
+    try:
+        await positions.caught_up(db, await positions.load(db))
+        await standing.refresh()
+        standing.check_fresh()
+        await process.empty(db, ["tasks"])
+        await standing.refresh()
+        with pytest.raises(Problem) as found:
+            standing.check_fresh()
+        assert (found.value.status, found.value.code) == (503, "read_model_away")
+        assert int(found.value.all_headers()["retry-after"]) > 0
+        async with projecting(ground):
+            await ground.applied()
+        await positions.caught_up(db, await positions.load(db))
+        await standing.refresh()
+        standing.check_fresh()
+    finally:
+        await reads.close()
+        await db.close()
 
 
 async def test_a_projector_whose_projection_is_emptied_ends(ground: Ground) -> None:

@@ -18,7 +18,7 @@ from commands.decider import Decision
 from commands.pools import breaking, charging, gates, preempting
 from commands.pools.preempting import Contest
 from commands.pools.rows import Stage
-from commands.tasks import losing
+from commands.tasks import card_time, losing
 from schema import commands as c
 from schema import events as e
 from schema.words import Lane
@@ -173,6 +173,33 @@ def _loss_counted(patch: Patch) -> None:
     patch.setattr(losing, "attempt_lost", counted)
 
 
+def _kept_counted_twice(patch: Patch) -> None:
+    """Whoever goes on from a checkpoint tells what that kept as its own card time too."""
+    told = card_time.told
+
+    def twice(state: Any, card_ms: int) -> Any:  # noqa: ANN401
+        return told(state, card_ms + int(state.course.checkpoint or 0))
+
+    patch.setattr(losing, "told", twice)
+
+
+def _kept_for_ever(patch: Patch) -> None:
+    """A checkpoint keeps more than was worked since the one before."""
+    give_back = losing.give_back
+
+    def all_of_it(state: Any, command: Any, asked: Any) -> Any:  # noqa: ANN401
+        decision: Decision[Any] = give_back(state, command, asked)
+        events = tuple(
+            replace(event, saved_ms=int(event.checkpoint or 0))
+            if isinstance(event, e.TaskRequeued)
+            else event
+            for event in decision.events
+        )
+        return decision._replace(events=events)
+
+    patch.setattr(losing, "give_back", all_of_it)
+
+
 def _preempted_for_anybody(patch: Patch) -> None:
     """By the aged value, not by class: whoever waits turns the other round."""
 
@@ -207,6 +234,8 @@ BUGS: Final[dict[str, Bug]] = {
     "floor_forgotten": Bug("a lane waits for ever behind better ones", _floor_forgotten),
     "pause_forgotten": Bug("a paused lane is served", _pause_forgotten),
     "loss_counted": Bug("a loss burns a retry", _loss_counted),
+    "kept_counted_twice": Bug("kept card time is told again", _kept_counted_twice),
+    "kept_for_ever": Bug("a checkpoint keeps more than was worked", _kept_for_ever),
     "slot_leaked": Bug("a slot is not freed once its task has ended", bugs._slot_leaked),
     "slot_given_away": Bug("a lost attempt's slot is free at once", bugs._slot_given_away),
     "outage_counts_as_time": Bug("TTLs run while nobody serves", bugs._stall_not_counted),

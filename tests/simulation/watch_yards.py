@@ -73,6 +73,8 @@ class Yards:
             self._runner(yard, event, at)
         elif kind == "pool.enqueued.v1":
             yard.queued[attempt[0]] = (attempt[1], event["lane"], at)
+            # A task that asked again waits anew, where its pool has lost the runner it was given.
+            self._proposed.discard((event["pool_id"], (attempt[0], attempt[1] + 1)))
         elif kind == "pool.dequeued.v1":
             self._dequeued(yard, event, at)
         elif kind == "pool.proposed.v1":

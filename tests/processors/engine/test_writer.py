@@ -82,6 +82,21 @@ def test_another_number_of_partitions_is_another_state() -> None:
         desk.restart()
 
 
+def test_an_older_release_takes_over_nothing_that_newer_rules_made() -> None:
+    """It would leave out of a row what it does not know, and write that back."""
+    desk = Desk()
+    desk.apply(desk.record("a"))
+    desk.restart()  # the same rules
+    written = desk.changelog[BOOK]
+    desk.changelog[BOOK] = written.replace(b'"rules":1', b'"rules":0')
+    desk.restart()  # older ones
+    desk.changelog[BOOK] = written.replace(b'"rules":1', b'"rules":2')
+    with pytest.raises(
+        RecoveryError, match=r"made by rules 2, these are rules 1.*start the release"
+    ):
+        desk.restart()
+
+
 def test_rows_without_positions_are_no_state() -> None:
     desk = Desk()
     desk.apply(desk.record("a"))
