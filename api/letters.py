@@ -21,7 +21,7 @@ from api.problems import Door, at_the_door, refused
 from api.reads import Row
 from api.wiring import Operator, PartsHere, answer, problems
 from schema.codec import CODECS, UnknownVersionError, UnreadableMessageError
-from schema.commands import Command, CreateTask, ReleaseKey, RetryTask, SubmitTask
+from schema.commands import Command, CreateTask, ReleaseKey, RequeueTask, RetryTask, SubmitTask
 from schema.ids import AccountId, TaskId, TenantId, UserId, command_id_of
 from schema.objects import letter_key
 from schema.refusals import Refusal
@@ -164,7 +164,8 @@ async def _tell(
     """
     holds = row["held_by"] == row["letter_id"]
     discard = discard or only_close
-    record = None if only_close or _is_spent(row) or _is_timer(row) else row["value"] or b""
+    bare = only_close or _is_spent(row) or _is_timer(row) or (discard and not _holds_quota(row))
+    record = None if bare else row["value"] or b""
     command = ReleaseKey(
         command_id=command_id_of("discard" if discard else "redrive", row["letter_id"]),
         key=row["quarantined_key"] if holds else "",
@@ -187,17 +188,30 @@ def _begins_task(row: Row) -> bool:
     """
     if _is_spent(row) or _is_timer(row):
         return False
-    try:
-        command: Command = CODECS[Topic(row["topic"])].decode(row["value"] or b"")
-    except (UnreadableMessageError, UnknownVersionError):
-        return False
-    match command:
+    match _command_of(row):
         case SubmitTask():
             return True
         case CreateTask():
             return bool(row["held_by"] != row["letter_id"])
         case _:
             return False
+
+
+def _holds_quota(row: Row) -> bool:
+    """Whether something is reserved for what it asks for, which goes back when it is thrown away.
+
+    Anything else is thrown away without a look at it, however long it is.
+    """
+    return isinstance(_command_of(row), CreateTask | RequeueTask)
+
+
+def _command_of(row: Row) -> Command | None:
+    """None: nobody can read it."""
+    try:
+        found: Command = CODECS[Topic(row["topic"])].decode(row["value"] or b"")
+    except (UnreadableMessageError, UnknownVersionError):
+        return None
+    return found
 
 
 async def _never_began(parts: Parts, row: Row) -> bool:
