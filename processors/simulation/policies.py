@@ -160,7 +160,7 @@ def _lanes(pool_id: str) -> dict[Lane, LanePolicy]:
         Lane.P0: LanePolicy(ttl_seconds=3_600, wait_p95_seconds=30),
         Lane.P1: LanePolicy(
             ttl_seconds=3_600,
-            wait_max_seconds={"A": 108, "B": 125}.get(pool_id, 165),
+            wait_max_seconds={"A": 108, "B": 140}.get(pool_id, 165),
             wait_p95_seconds=180,
             floor_picks=20,
         ),
