@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import uuid4
 
 import httpx
@@ -13,8 +13,15 @@ import httpx
 from api.consistency import ConsistencyTokens
 from cutlog.installation import LOCAL_POLICY, Installation, Plan, RunnerPlan
 from cutlog.up import Up
-from schema.ids import NO_TENANT, TaskId, TenantId, UserId, pseudonym, task_id_of
+from schema.codec import MATERIAL_COMMANDS
+from schema.commands import MaterialCommand
+from schema.ids import NO_TENANT, TaskId, TenantId, UserId, pseudonym, task_id_of, user_partition
+from schema.settings import load, need
+from schema.topics import Topic
+from schema.wires.log import LogReader, Place
 from tests.support.midnight import keep_clear_of_midnight
+
+C = TypeVar("C", bound=MaterialCommand)
 
 PATIENCE_SECONDS = 60
 REHEARSAL = {"scene": "rehearsal", "parameters": {"no_op": True}}
@@ -203,3 +210,20 @@ def start_system(directory: Path) -> System:
     up = Up(installation)
     up.start()
     return System(installation, up)
+
+
+async def material_commands(system: System, owner_id: str, kind: type[C]) -> list[C]:
+    """What the log has of one kind of command in the partition of this user or material."""
+    kafka = need(load(system.installation.environ()), "kafka")
+    place = Place(Topic.MATERIAL_COMMANDS, user_partition(owner_id, kafka.partitions))
+    found: list[C] = []
+    async with LogReader(kafka, [place]) as reader:
+        await reader.seek_to_beginning()
+        end = (await reader.ends())[place]
+        while reader.positions[place] < end:
+            for batch in await reader.read():
+                commands = [
+                    MATERIAL_COMMANDS.decode(record.value or b"") for record in batch.records
+                ]
+                found += [one for one in commands if isinstance(one, kind)]
+    return found

@@ -4,8 +4,10 @@ import asyncio
 import hashlib
 import json
 import signal
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,18 +16,15 @@ import pytest
 
 from api.notifications import PATH
 from cutlog.stack import PartName
-from schema.codec import MATERIAL_COMMANDS
 from schema.commands import CompleteMaterial, DeleteResult
-from schema.ids import MaterialId, UserId, command_id_of, user_partition
+from schema.ids import MaterialId, UserId, command_id_of
 from schema.objects import content_key, upload_key
 from schema.settings import load, need
-from schema.topics import Topic
-from schema.wires.log import LogReader, Place
 from schema.wires.objects import ObjectStore
 from schema.words import ResultEnd
 from tests.api import store_words as w
 from tests.api.store_words import Message
-from tests.api.system import STORE_SECRET, Caller, System
+from tests.api.system import PATIENCE_SECONDS, STORE_SECRET, Caller, System, material_commands
 from tests.api.test_results import made, result_command, until
 from tests.support.pictures import noise_png
 
@@ -90,15 +89,19 @@ def _in_the_store(system: System, act: Callable[[ObjectStore], Awaitable[T]]) ->
 
 def _tell(system: System, message: Message) -> dict[str, Any]:
     """What the door says to a store."""
-    answer = httpx.post(
+    answer = _post(system, message)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def _post(system: System, message: Message) -> httpx.Response:
+    return httpx.post(
         f"{system.up.api_url}{PATH}",
         json=message,
         headers={"Authorization": f"Bearer {STORE_SECRET}"},
         timeout=60,
     )
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
 
 
 def _taken(count: int, **ignored: int) -> dict[str, Any]:
@@ -159,18 +162,7 @@ def test_hints_that_come_at_once_with_their_caller_are_once(ann: Caller, system:
 
 async def _completions(system: System, material_id: MaterialId) -> list[CompleteMaterial]:
     """What the log has of its being complete."""
-    kafka = need(load(system.installation.environ()), "kafka")
-    place = Place(Topic.MATERIAL_COMMANDS, user_partition(material_id, kafka.partitions))
-    found: list[CompleteMaterial] = []
-    async with LogReader(kafka, [place]) as reader:
-        await reader.seek_to_beginning()
-        end = (await reader.ends())[place]
-        while reader.positions[place] < end:
-            for batch in await reader.read():
-                commands = [
-                    MATERIAL_COMMANDS.decode(record.value or b"") for record in batch.records
-                ]
-                found += [one for one in commands if isinstance(one, CompleteMaterial)]
+    found = await material_commands(system, material_id, CompleteMaterial)
     return [one for one in found if one.material_id == material_id]
 
 
@@ -227,17 +219,18 @@ def test_without_the_store_or_the_log_a_hint_is_to_be_told_again(
     for part, code in away:
         stack.pause(part)
         try:
-            answer = httpx.post(
-                f"{system.up.api_url}{PATH}",
-                json=w.aws(upload.key),
-                headers={"Authorization": f"Bearer {STORE_SECRET}"},
-                timeout=60,
-            )
+            answer = _post(system, w.aws(upload.key))
         finally:
             stack.resume(part)
         assert (answer.status_code, answer.json()["code"]) == (503, code), answer.text
+    end = time.monotonic() + PATIENCE_SECONDS
+    while (
+        answer := _post(system, w.aws(upload.key))
+    ).status_code == HTTPStatus.SERVICE_UNAVAILABLE:
+        assert time.monotonic() < end  # a broker that was away is asked again, as a store does it
+    assert answer.status_code == HTTPStatus.OK, answer.text
     # What it was told while the log stood still may have been taken: it is once all the same.
-    assert _tell(system, w.aws(upload.key))["ignored"].keys() <= {"settled"}
+    assert answer.json()["ignored"].keys() <= {"settled"}
     ann.until(task_id, "QUEUED")
 
 

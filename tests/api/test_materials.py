@@ -12,15 +12,12 @@ import pytest
 
 from api.proofs import WRONG_MAX, Proof, Proofs, answer_of
 from api.uploads import PART_BYTES_MIN, part_bytes_of
-from schema.codec import MATERIAL_COMMANDS
 from schema.commands import TouchUpload
-from schema.ids import MaterialId, user_partition
+from schema.ids import MaterialId
 from schema.objects import content_key, pieces_key, upload_key
 from schema.settings import load, need
-from schema.topics import Topic
-from schema.wires.log import LogReader, Place
 from schema.wires.objects import PARTS_MAX, ObjectMissingError, ObjectStore
-from tests.api.system import Caller, System
+from tests.api.system import Caller, System, material_commands
 from tests.support.pictures import noise_png
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -225,18 +222,7 @@ def test_to_ask_for_parts_tells_once_a_minute_that_the_upload_goes_on(ann: Calle
 
 async def _touches(system: System, user_id: str, material_id: str) -> list[TouchUpload]:
     """What the log has of this upload's going on."""
-    kafka = need(load(system.installation.environ()), "kafka")
-    place = Place(Topic.MATERIAL_COMMANDS, user_partition(user_id, kafka.partitions))
-    found: list[TouchUpload] = []
-    async with LogReader(kafka, [place]) as reader:
-        await reader.seek_to_beginning()
-        end = (await reader.ends())[place]
-        while reader.positions[place] < end:
-            for batch in await reader.read():
-                commands = [
-                    MATERIAL_COMMANDS.decode(record.value or b"") for record in batch.records
-                ]
-                found += [one for one in commands if isinstance(one, TouchUpload)]
+    found = await material_commands(system, user_id, TouchUpload)
     return [touch for touch in found if touch.material_id == material_id]
 
 
