@@ -10,7 +10,7 @@ from api.parts import Parts
 from api.problems import Door, Problem, at_the_door
 from api.reads import Row
 from schema.commands import CompleteMaterial
-from schema.ids import MaterialId, command_id_of
+from schema.ids import MaterialId, completion_id_of
 from schema.objects import upload_key
 from schema.wires.objects import ObjectStoreUnavailableError
 
@@ -26,7 +26,7 @@ async def completed(parts: Parts, claims: Claims, row: Row) -> Row:
     await check_parts(parts, claims, row)
     material_id = MaterialId(row["material_id"])
     command = CompleteMaterial(
-        command_id=command_id_of("complete", material_id, str(row["seq"])),
+        command_id=completion_id_of(material_id, row["seq"]),
         material_id=material_id,
         user_id=claims.user_id,
         tenant_id=claims.tenant_id,

@@ -30,7 +30,7 @@ from api.problems import Door, at_the_door
 from api.reads import ReadModel
 from api.uploads import Upload, Uploads
 from schema.commands import CompleteMaterial
-from schema.ids import TenantId, command_id_of
+from schema.ids import TenantId, completion_id_of
 from schema.routes import route
 from schema.wires.objects import ObjectStore, ObjectStoreUnavailableError
 from schema.wires.telemetry import facts
@@ -121,7 +121,7 @@ class Hints:
         if self._told.get(key) == found:
             return Ignored.SETTLED
         command = CompleteMaterial(
-            command_id=command_id_of("complete", named.material_id, str(row["seq"])),
+            command_id=completion_id_of(named.material_id, row["seq"]),
             material_id=named.material_id,
             user_id=named.user_id,
             tenant_id=upload.tenant_id,

@@ -36,6 +36,7 @@ from cutlog.up import Up, UpError, end_leftovers
 from cutlog.uploading import LINES_MAX
 from cutlog.wheels import WheelsError
 from schema.policy import PolicyError
+from schema.scenes.submissions import faults_of
 from schema.settings import SettingsError
 from schema.wires.processes import Identity, identify, is_alive
 from schema.words import Scene, Status
@@ -61,8 +62,6 @@ console: Final = show.console
 _STOP_SECONDS: Final = 60
 _LOOK_SECONDS: Final = 2
 """`up` looks so often whether a part has ended."""
-_OF_MATERIAL: Final = frozenset({Scene.AUTOCUT, Scene.SMART, Scene.MATTING})
-"""Scenes that make nothing of nothing."""
 _UPLOAD_INTERRUPTED: Final = "interrupted; the same command again goes on where it was"
 
 Directory = Annotated[
@@ -267,7 +266,7 @@ def submit(
 ) -> None:
     """Upload files, submit a task, watch it, fetch what it made; 1 if it did not SUCCEED."""
     parameters = _parameters(parameter)
-    if scene in _OF_MATERIAL and not files:
+    if not files and any(fault.field == "materials" for fault in faults_of(scene, {}, 0)):
         raise typer.BadParameter(f"{scene} needs at least one file", param_hint="'files'")
     _check_files(files or [])
     with _client(directory, sub, tenant, tier) as client:

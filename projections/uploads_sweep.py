@@ -24,7 +24,7 @@ from projections.projector import CONFUSED
 from projections.sweeps import is_due, named
 from schema.codec import encode
 from schema.commands import CompleteMaterial, TouchUpload
-from schema.ids import MaterialId, UserId, command_id_of
+from schema.ids import MaterialId, UserId, command_id_of, completion_id_of
 from schema.objects import upload_key
 from schema.routes import route
 from schema.settings import Kafka, Objects
@@ -182,6 +182,6 @@ def _touched(row: Row, found: Seen) -> TouchUpload:
 
 def _completed(row: Row) -> CompleteMaterial:
     return CompleteMaterial(
-        command_id=command_id_of("complete", row["material_id"], str(row["seq"])),
+        command_id=completion_id_of(row["material_id"], row["seq"]),
         **named(row),
     )

@@ -96,6 +96,11 @@ def command_id_of(kind: str, *parts: str) -> CommandId:
     return CommandId(f"{kind}-{_digest(kind, *parts)}")
 
 
+def completion_id_of(material_id: MaterialId, seq: int) -> CommandId:
+    """The id of the command that completes an upload, whoever asks for it: it is done once."""
+    return command_id_of("complete", material_id, str(seq))
+
+
 def event_id_of(command_id: CommandId, index: int, within: str = "") -> EventId:
     """The id of the event number `index` (from 0) that a command led to.
 

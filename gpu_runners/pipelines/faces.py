@@ -8,17 +8,13 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-LOOKS_A_SECOND = 4
+from gpu_runners.pipelines.looks import SmallPictures
+
 MODEL_FILES = "face_detection_yunet*.onnx"
 
 _LONG_SIDE = 320
 _SCORE_MIN = 0.7
 _FACES_MAX = 8
-_TURNS = {
-    90: cv2.ROTATE_90_CLOCKWISE,
-    180: cv2.ROTATE_180,
-    270: cv2.ROTATE_90_COUNTERCLOCKWISE,
-}
 
 
 class Face(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,37 +41,22 @@ class FaceFinder:
 
     def __init__(self, model: Path, shown_width: float, shown_height: float) -> None:
         """`shown_*` is the size of the picture before it is turned, with square pixels."""
-        scale = _LONG_SIDE / max(shown_width, shown_height)
-        self._size = (
-            max(32, round(shown_width * scale / 2) * 2),
-            max(32, round(shown_height * scale / 2) * 2),
-        )
+        self._pictures = SmallPictures(shown_width, shown_height, _LONG_SIDE)
         cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_ERROR)  # it warns of each network
-        self._detector = cv2.FaceDetectorYN.create(str(model), "", self._size, _SCORE_MIN)
-        self._due = 0.0
+        self._detector = cv2.FaceDetectorYN.create(str(model), "", self._pictures.size, _SCORE_MIN)
         self.looks: list[Look] = []
 
     def see(self, frame: VideoFrame, at_seconds: float, rotation: int) -> None:
         """Look at a frame, if it is time to."""
-        if at_seconds < self._due - 1e-6:
+        picture = self._pictures.take(frame, at_seconds, rotation)
+        if picture is None:
             return
-        self._due = at_seconds + 1 / LOOKS_A_SECOND
-        width, height = self._size
-        small = frame.reformat(width=width, height=height, format="bgr24", interpolation="AREA")
-        picture = turned(np.asarray(small.to_ndarray(), dtype=np.uint8), rotation)
         height, width = picture.shape[:2]
         self._detector.setInputSize((width, height))
         rows = np.asarray(self._detector.detect(picture)[1])  # of None where there is no face
         faces = [_face(row, width, height) for row in rows] if rows.ndim else []
         faces.sort(key=lambda face: (-face.width * face.height, face.x))
         self.looks.append(Look(at=at_seconds, faces=tuple(faces[:_FACES_MAX])))
-
-
-def turned(picture: NDArray[np.uint8], rotation: int) -> NDArray[np.uint8]:
-    """A stored picture as it is shown."""
-    if rotation not in _TURNS:
-        return picture
-    return np.asarray(cv2.rotate(picture, _TURNS[rotation]), dtype=np.uint8)
 
 
 def face_model(directory: Path | None) -> Path | None:

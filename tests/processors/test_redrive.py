@@ -51,6 +51,16 @@ def close(
     return command
 
 
+def broken_creation(play: Play, mended: pytest.MonkeyPatch) -> tuple[TaskId, r.DeadLetter]:
+    """A submission whose `CreateTask` is a letter, and whose key is quarantined."""
+    creating = sys.modules["commands.tasks.creating"]
+    task = play.submission("one").task_id
+    mended.setattr(creating, "create", breaks(creating.create, only=task))
+    play.submit("one")
+    (letter,) = letters(play)
+    return task, letter
+
+
 def tell(play: Play, letter: r.DeadLetter, command: c.ReleaseKey) -> None:
     key = letter.quarantined_key.encode()
     play.flow.append_bytes(letter.topic, letter.partition, key, encode(command))
@@ -195,11 +205,7 @@ def test_a_creation_that_is_discarded_is_refunded_and_its_user_sees_it_canceled(
     mended: pytest.MonkeyPatch,
 ) -> None:
     play = Play()
-    creating = sys.modules["commands.tasks.creating"]
-    task = play.submission("one").task_id
-    mended.setattr(creating, "create", breaks(creating.create, only=task))
-    play.submit("one")
-    (letter,) = letters(play)
+    task, letter = broken_creation(play, mended)
     assert play.ledger() == ["QuotaReserved"]
     close(play, letter, discard=True)
     assert play.story(task) == ["TaskCreated", "TaskCanceled"]
@@ -264,11 +270,7 @@ def test_a_creation_that_holds_its_key_is_redriven_however_late(
 ) -> None:
     """Nobody can have begun its task: all that is asked of it waits."""
     play = Play()
-    creating = sys.modules["commands.tasks.creating"]
-    task = play.submission("one").task_id
-    mended.setattr(creating, "create", breaks(creating.create, only=task))
-    play.submit("one")
-    (letter,) = letters(play)
+    task, letter = broken_creation(play, mended)
     mended.undo()
     close(play, letter)
     assert play.story(task) == ["TaskCreated", "TaskQueued"]
@@ -279,11 +281,7 @@ def test_a_creation_whose_key_was_released_by_hand_is_a_letter_again(
     mended: pytest.MonkeyPatch,
 ) -> None:
     play = Play()
-    creating = sys.modules["commands.tasks.creating"]
-    task = play.submission("one").task_id
-    mended.setattr(creating, "create", breaks(creating.create, only=task))
-    play.submit("one")
-    (letter,) = letters(play)
+    task, letter = broken_creation(play, mended)
     mended.undo()
     play.release(Topic(letter.topic), letter.partition, letter.quarantined_key)
     close(play, replace(letter, quarantined_key=""))

@@ -13,12 +13,9 @@ import numpy as np
 from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from gpu_runners.pipelines.faces import turned
-
-LOOKS_A_SECOND: Final = 4
+from gpu_runners.pipelines.looks import SmallPictures
 
 _LONG_SIDE: Final = 480
-_SIDE_MIN: Final = 32
 _GROUND_STEP: Final = 8
 """The ground is seen in a picture smaller by this, out of which a median takes what is thin."""
 _GROUND_KERNEL: Final = 7
@@ -116,22 +113,15 @@ class CardFinder:
     def __init__(self, shown_width: float, shown_height: float, *, hdr: bool = False) -> None:
         """The size of the picture before it is turned, with square pixels."""
         self._hdr = hdr
-        scale = min(1.0, _LONG_SIDE / max(shown_width, shown_height))
-        self._size = (
-            max(_SIDE_MIN, round(shown_width * scale / 2) * 2),
-            max(_SIDE_MIN, round(shown_height * scale / 2) * 2),
-        )
-        self._due = 0.0
+        long_side = min(_LONG_SIDE, max(shown_width, shown_height))
+        self._pictures = SmallPictures(shown_width, shown_height, long_side)
         self.looks: list[CardLook] = []
 
     def see(self, frame: VideoFrame, at_seconds: float, rotation: int) -> None:
         """Look at a frame, if it is time to."""
-        if at_seconds < self._due - 1e-6:
+        picture = self._pictures.take(frame, at_seconds, rotation)
+        if picture is None:
             return
-        self._due = at_seconds + 1 / LOOKS_A_SECOND
-        width, height = self._size
-        small = frame.reformat(width=width, height=height, format="bgr24", interpolation="AREA")
-        picture = turned(np.asarray(small.to_ndarray(), dtype=np.uint8), rotation)
         if self._hdr:
             picture = np.asarray(cv2.convertScaleAbs(picture, alpha=_HDR_GAIN), dtype=np.uint8)
         self.looks.append(look_at(picture, at_seconds))
